@@ -1,0 +1,1 @@
+//! The machine: pinned executors, disk, sockets, mesh, clock.

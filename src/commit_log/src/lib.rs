@@ -1,0 +1,1 @@
+//! Records of partitions on one shard's disk.

@@ -1,0 +1,3 @@
+//! The `corelane` command.
+
+fn main() {}

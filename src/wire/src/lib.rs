@@ -1,0 +1,1 @@
+//! Bytes to frames and batches, and back.

@@ -1,0 +1,1 @@
+//! Host checks and disk calibration.
