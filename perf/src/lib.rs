@@ -1,1 +1,67 @@
-//! The load generator, limits and bars.
+//! The load generator, the limits of this machine, and the project's bars.
+//!
+//! ```text
+//!   scenario.toml, OMB yaml ─► workload ─► plan (open loop) ─► driver ──► broker ──► driver ─► verify
+//!                                            │ intended time     │ acks               │ messages
+//!                                            └──────────► latency: from intended, from actual, delay
+//!                                                              │
+//!                                    .hlog  .hgrm  result.json  plots  a live line per second
+//!
+//!   limits    the same disk, sockets and core without a broker: raw writes, loopback, receive-and-drop, bare pipeline
+//!   bars      broker / limit, in interleaved pairs; median, spread, verdict
+//! ```
+//!
+//! Invariants:
+//! - A message's latency counts from the time at which the plan wanted it sent, whether or not the broker was answering then.
+//! - A figure is never printed without what makes it true: offered and achieved rate, errors, backlog, sample count.
+//! - A message lost, duplicated, reordered or damaged fails the run, whatever its latency.
+//! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker.
+
+pub mod machine;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Arguments of `corelane perf`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print what decides figures on this machine: CPU, kernel, io_uring, disk, file system, limits, steal time
+    Machine(MachineArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct MachineArgs {
+    /// Directory whose disk is described
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data_dir: PathBuf,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `corelane perf`: prints to standard output, errors to standard error, and returns the process's exit code.
+///
+/// 0: done and good. 1: done, but a run was invalid, a message was wrong, an objective was missed or a bar failed. 2: could not be done.
+pub fn main(args: Args) -> ExitCode {
+    match args.command {
+        Command::Machine(args) => machine_main(&args),
+    }
+}
+
+fn machine_main(args: &MachineArgs) -> ExitCode {
+    let facts = machine::Facts::read(&args.data_dir);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&facts).expect("facts are plain strings and numbers"));
+    } else {
+        print!("{facts}");
+    }
+    ExitCode::SUCCESS
+}
