@@ -17,7 +17,12 @@
 //! - A message lost, duplicated, reordered or damaged fails the run, whatever its latency.
 //! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker.
 
+pub mod hdr_files;
+pub mod latency;
 pub mod machine;
+pub mod message;
+pub mod plan;
+pub mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

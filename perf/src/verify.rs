@@ -1,0 +1,269 @@
+//! Whether every acknowledged message arrived once, whole and in order.
+//!
+//! Messages of one producer in one partition are numbered without gaps. Their fate is kept as ranges of numbers:
+//!
+//! ```text
+//!   acknowledged  [0 ..................... 900)
+//!   delivered     [0 ......... 500)  [510 .......... 950)      lost = acknowledged without delivered = [500, 510)
+//!   unknown                                     [900 .. 960)   sent, not acknowledged: may be there or not, at most once
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::message::Stamp;
+
+/// A set of numbers kept as ranges that neither touch nor overlap.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RangeSet {
+    /// Start to end.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl RangeSet {
+    /// Adds a range; returns how many of its numbers were new.
+    pub fn insert(&mut self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        let mut had = 0;
+        // Every range that touches the new one, from the last that starts at or before its end, backwards.
+        while let Some((&old_start, &old_end)) = self.ranges.range(..=end).next_back() {
+            if old_end < start {
+                break;
+            }
+            had += old_end.min(range.end).saturating_sub(old_start.max(range.start));
+            start = start.min(old_start);
+            end = end.max(old_end);
+            self.ranges.remove(&old_start);
+        }
+        self.ranges.insert(start, end);
+        (range.end - range.start) - had
+    }
+
+    /// How many numbers are in the set.
+    pub fn len(&self) -> u64 {
+        self.ranges.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// Whether no number is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many numbers of this set are in `other` too.
+    pub fn common(&self, other: &RangeSet) -> u64 {
+        let overlap = |start: u64, end: u64| -> u64 {
+            let from = other.ranges.range(..=start).next_back().map_or(start, |(&start, _)| start);
+            let overlapping = other.ranges.range(from..end);
+            overlapping.map(|(&other_start, &other_end)| other_end.min(end).saturating_sub(other_start.max(start))).sum()
+        };
+        self.ranges.iter().map(|(&start, &end)| overlap(start, end)).sum()
+    }
+
+    /// The ranges in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ranges.iter().map(|(&start, &end)| start..end)
+    }
+}
+
+/// One producer in one partition.
+pub type Stream = (u32, u32);
+
+/// What was acknowledged.
+#[derive(Debug, Default)]
+pub struct Acknowledged {
+    streams: HashMap<Stream, RangeSet>,
+}
+
+impl Acknowledged {
+    /// Messages `range` of `producer` in `partition` were acknowledged.
+    pub fn add(&mut self, partition: u32, producer: u32, range: Range<u64>) {
+        self.streams.entry((partition, producer)).or_default().insert(range);
+    }
+
+    /// How many were.
+    pub fn count(&self) -> u64 {
+        self.streams.values().map(RangeSet::len).sum()
+    }
+
+    /// Adds what `other` holds.
+    pub fn merge(&mut self, other: Acknowledged) {
+        for ((partition, producer), ranges) in other.streams {
+            for range in ranges.iter() {
+                self.add(partition, producer, range);
+            }
+        }
+    }
+}
+
+/// What one subscription received.
+#[derive(Debug, Default)]
+pub struct Delivered {
+    streams: HashMap<Stream, Received>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Received {
+    ranges: RangeSet,
+    /// One past the highest number received.
+    next: u64,
+}
+
+/// How many messages went wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Acknowledged, never delivered.
+    pub lost: u64,
+    /// Delivered after a later one of the same producer and partition.
+    pub reordered: u64,
+    /// Delivered more than once.
+    pub duplicated: u64,
+    /// Delivered with other bytes than were sent, or in another partition.
+    pub damaged: u64,
+}
+
+impl Counts {
+    /// Whether nothing went wrong.
+    pub fn is_clean(&self) -> bool {
+        *self == Counts::default()
+    }
+
+    /// Adds what `other` counted.
+    pub fn add(&mut self, other: Counts) {
+        self.lost += other.lost;
+        self.reordered += other.reordered;
+        self.duplicated += other.duplicated;
+        self.damaged += other.damaged;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            out,
+            "lost {}, duplicated {}, reordered {}, damaged {}",
+            self.lost, self.duplicated, self.reordered, self.damaged
+        )
+    }
+}
+
+impl Delivered {
+    /// A message arrived from `partition`. Returns its stamp when it is whole.
+    pub fn receive(&mut self, partition: u32, message: &[u8]) -> Option<Stamp> {
+        let stamp = Stamp::read(message).filter(|stamp| stamp.partition == partition);
+        let Some(stamp) = stamp else {
+            self.counts.damaged += 1;
+            return None;
+        };
+        let received = self.streams.entry((partition, stamp.producer)).or_default();
+        if stamp.sequence >= received.next {
+            received.next = stamp.sequence + 1;
+            received.ranges.insert(stamp.sequence..stamp.sequence + 1);
+        } else if received.ranges.insert(stamp.sequence..stamp.sequence + 1) == 1 {
+            self.counts.reordered += 1;
+        } else {
+            self.counts.duplicated += 1;
+        }
+        Some(stamp)
+    }
+
+    /// Bytes that should have been a message, and are not.
+    pub fn damaged(&mut self) {
+        self.counts.damaged += 1;
+    }
+
+    /// How many different messages arrived whole.
+    pub fn count(&self) -> u64 {
+        self.streams.values().map(|received| received.ranges.len()).sum()
+    }
+
+    /// The judgement over everything received, against what was acknowledged.
+    pub fn judge(&self, acknowledged: &Acknowledged) -> Counts {
+        let lost = |(stream, ranges): (&Stream, &RangeSet)| -> u64 {
+            let arrived = self.streams.get(stream).map_or(0, |received| ranges.common(&received.ranges));
+            ranges.len() - arrived
+        };
+        Counts { lost: acknowledged.streams.iter().map(lost).sum(), ..self.counts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+    use wire::checksum::crc32c;
+
+    use super::*;
+    use crate::message::HEAD_BYTES;
+
+    fn message(producer: u32, partition: u32, sequence: u64) -> Vec<u8> {
+        let mut bytes = vec![0; HEAD_BYTES];
+        let stamp = Stamp { producer, sequence, intended_ns: 0, partition };
+        stamp.write(bytes.first_chunk_mut().unwrap(), crc32c(b"body"));
+        bytes.extend_from_slice(b"body");
+        bytes
+    }
+
+    fn check(acknowledged: Range<u64>, sequences: &[u64], lost: u64, reordered: u64, duplicated: u64) {
+        let mut acks = Acknowledged::default();
+        acks.add(3, 1, acknowledged);
+        let mut delivered = Delivered::default();
+        for &sequence in sequences {
+            delivered.receive(3, &message(1, 3, sequence));
+        }
+        assert_eq!(delivered.judge(&acks), Counts { lost, reordered, duplicated, damaged: 0 }, "{sequences:?}");
+    }
+
+    #[test]
+    fn each_kind_of_wrong_is_told_apart() {
+        check(0..4, &[0, 1, 2, 3], 0, 0, 0);
+        check(0..4, &[0, 1, 3], 1, 0, 0);
+        check(0..4, &[0, 1], 2, 0, 0);
+        check(0..4, &[], 4, 0, 0);
+        check(0..4, &[0, 2, 1, 3], 0, 1, 0);
+        check(0..4, &[0, 1, 1, 2, 3], 0, 0, 1);
+        // Sent and not acknowledged: it may have arrived.
+        check(0..2, &[0, 1, 2], 0, 0, 0);
+    }
+
+    #[test]
+    fn a_damaged_or_misplaced_message_is_counted_and_is_lost_too() {
+        let mut acks = Acknowledged::default();
+        acks.add(0, 0, 0..2);
+        let mut delivered = Delivered::default();
+        let mut bytes = message(0, 0, 0);
+        bytes[33] ^= 1;
+        assert_eq!(delivered.receive(0, &bytes), None);
+        assert_eq!(delivered.receive(7, &message(0, 0, 1)), None);
+        assert_eq!(delivered.judge(&acks), Counts { lost: 2, damaged: 2, ..Counts::default() });
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_set_is_a_set(ranges in prop::collection::vec((0_u64..60, 0_u64..12), 0..40), others in prop::collection::vec((0_u64..60, 0_u64..12), 0..10)) {
+            let mut model = BTreeSet::new();
+            let mut set = RangeSet::default();
+            for (start, length) in ranges {
+                let new = (start..start + length).filter(|&number| model.insert(number)).count() as u64;
+                prop_assert_eq!(set.insert(start..start + length), new);
+            }
+            prop_assert_eq!(set.len(), model.len() as u64);
+            prop_assert_eq!(set.iter().flatten().collect::<Vec<_>>(), model.iter().copied().collect::<Vec<_>>());
+            let ranges: Vec<_> = set.iter().collect();
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+            let mut other = RangeSet::default();
+            let mut other_model = BTreeSet::new();
+            for (start, length) in others {
+                other.insert(start..start + length);
+                other_model.extend(start..start + length);
+            }
+            prop_assert_eq!(set.common(&other), model.intersection(&other_model).count() as u64);
+        }
+    }
+}
