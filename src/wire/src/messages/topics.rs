@@ -348,7 +348,8 @@ mod tests {
     #[test]
     fn the_default_is_allowed_and_each_limit_names_its_field() {
         assert_eq!(TopicConfig::default().check(), Ok(()));
-        let cases: [(&str, ErrorCode, fn(&mut TopicConfig)); 8] = [
+        type Spoil = fn(&mut TopicConfig);
+        let cases: [(&str, ErrorCode, Spoil); 8] = [
             ("partitions", ErrorCode::InvalidPartitions, |config| config.partitions = 0),
             ("partitions", ErrorCode::InvalidPartitions, |config| config.partitions = 1001),
             ("replication_factor", ErrorCode::InvalidReplicationFactor, |config| config.replication_factor = 0),
@@ -371,8 +372,8 @@ mod tests {
         let before = TopicConfig { partitions: 4, retention_bytes: Some(1), ..TopicConfig::default() };
         let changes = TopicConfigChanges { partitions: Some(8), retention_bytes: Change::Unset, ..Default::default() };
         let after = changes.apply(&before).expect("allowed");
-        assert_eq!(after, TopicConfig { partitions: 8, retention_bytes: None, ..before.clone() });
         let fewer = TopicConfigChanges { partitions: Some(3), ..Default::default() };
         assert_eq!(fewer.apply(&before).expect_err("fewer").code, ErrorCode::InvalidPartitions);
+        assert_eq!(after, TopicConfig { partitions: 8, retention_bytes: None, ..before });
     }
 }
