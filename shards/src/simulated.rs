@@ -23,6 +23,7 @@
 //! ```
 
 pub(crate) mod disk;
+pub(crate) mod net;
 mod random;
 mod task;
 mod world;
@@ -37,8 +38,8 @@ pub use random::{Concern, Random};
 pub(crate) use task::Task;
 pub(crate) use world::{Sleep, World};
 
-use crate::machine::{self, Machine};
 use crate::ShardId;
+use crate::machine::{self, Machine};
 use world::Stop;
 
 /// When the power goes.
@@ -130,7 +131,11 @@ impl Simulation {
     }
 
     /// Runs one program per shard, interleaved, until all have ended.
-    pub fn run_shards<T: 'static, F: Future<Output = T> + 'static>(self, count: u16, mut start: impl FnMut(ShardId) -> F) -> Report<Vec<T>> {
+    pub fn run_shards<T: 'static, F: Future<Output = T> + 'static>(
+        self,
+        count: u16,
+        mut start: impl FnMut(ShardId) -> F,
+    ) -> Report<Vec<T>> {
         let world = World::new(self.seed, &self.options, self.mounts.clone());
         let entered = machine::enter(Machine::Simulated(world.clone()));
         let stopper = Stopper { world: world.clone() };
@@ -195,3 +200,6 @@ pub(crate) fn spawn<T: 'static>(world: &Rc<World>, future: impl Future<Output = 
     // Shares only matter under load; here every ready task is as likely as any other.
     world.spawn(future)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! The scheduler: tasks, virtual time, events.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BinaryHeap};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::disk::{Disk, OperationId};
+use super::net::Network;
 use super::random::{Concern, Random, mix};
 use super::task::{JoinState, Task};
 use super::{CrashPoint, SimOptions};
@@ -37,6 +38,7 @@ pub(crate) struct World {
     workload: RefCell<Random>,
     trace: Cell<u64>,
     mounts: Vec<(PathBuf, Disk)>,
+    network: RefCell<Network>,
     crash: Cell<Option<CrashPoint>>,
     io_count: Cell<u64>,
     crash_due: Cell<bool>,
@@ -92,7 +94,6 @@ pub(crate) enum Step {
     DiskDone = 4,
     Call = 5,
     Crash = 6,
-    Data = 7,
 }
 
 impl World {
@@ -112,6 +113,7 @@ impl World {
             workload: RefCell::new(Random::new(seed, Concern::Workload)),
             trace: Cell::new(mix(seed)),
             mounts,
+            network: RefCell::default(),
             crash: Cell::new(options.crash),
             io_count: Cell::new(0),
             crash_due: Cell::new(false),
@@ -141,11 +143,7 @@ impl World {
         self.schedule.borrow_mut().below(bound)
     }
 
-    /// Numbers for the disk's latencies.
-    pub(crate) fn disk_between(&self, low: u64, high: u64) -> u64 {
-        self.disk_stream.borrow_mut().between(low, high)
-    }
-
+    /// Numbers for what the disks do.
     pub(crate) fn with_disk_stream<R>(&self, draw: impl FnOnce(&mut Random) -> R) -> R {
         draw(&mut self.disk_stream.borrow_mut())
     }
@@ -154,6 +152,10 @@ impl World {
     pub(crate) fn disk_of(&self, path: &Path) -> Option<Disk> {
         let mounts = self.mounts.iter().filter(|(mount, _)| path.starts_with(mount));
         mounts.max_by_key(|(mount, _)| mount.components().count()).map(|(_, disk)| disk.clone())
+    }
+
+    pub(super) fn network(&self) -> &RefCell<Network> {
+        &self.network
     }
 
     /// True when a long loop should let others run. Drawn, so that every loop is cut at every point in some run.
@@ -261,6 +263,8 @@ impl World {
         loop {
             let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
             let events = std::mem::take(&mut *self.events.borrow_mut());
+            let sockets = self.network.borrow_mut().close();
+            drop(sockets);
             if tasks.is_empty() && events.is_empty() {
                 return;
             }

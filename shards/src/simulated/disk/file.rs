@@ -47,7 +47,14 @@ impl File {
         let Reply::Opened(node) = perform(world, &disk, path, request).await.map_err(fail)? else {
             unreachable!("an open replies with a node")
         };
-        let handle = Handle { world: Rc::downgrade(world), disk, node, path: path.to_owned(), durably: options.dsync, writable: options.write };
+        let handle = Handle {
+            world: Rc::downgrade(world),
+            disk,
+            node,
+            path: path.to_owned(),
+            durably: options.dsync,
+            writable: options.write,
+        };
         Ok(File { handle: Rc::new(handle) })
     }
 

@@ -41,13 +41,17 @@ impl Request {
             Request::Write { .. } => Target::Write,
             Request::SyncFile { .. } | Request::SyncFolder { .. } | Request::SyncDisk => Target::Sync,
             Request::Allocate { .. } => Target::Allocate,
-            Request::SetLength { .. } | Request::Rename { .. } | Request::RemoveFile { .. } | Request::RemoveTree { .. } => Target::Change,
+            Request::SetLength { .. } | Request::Rename { .. } | Request::RemoveFile { .. } | Request::RemoveTree { .. } => {
+                Target::Change
+            }
         }
     }
 
     /// What a trace records of the request: enough that two runs which wrote different bytes differ.
     fn fingerprint(&self) -> u64 {
-        let text = |kind: u64, path: &Path| path.as_os_str().as_encoded_bytes().iter().fold(kind, |hash, byte| mix(hash ^ u64::from(*byte)));
+        let text = |kind: u64, path: &Path| {
+            path.as_os_str().as_encoded_bytes().iter().fold(kind, |hash, byte| mix(hash ^ u64::from(*byte)))
+        };
         match self {
             Request::Write { node, position, pages, .. } => {
                 let mut hash = mix(*node ^ mix(*position));
@@ -220,7 +224,9 @@ impl DiskState {
         }
         match &operation.request {
             Request::Open { path, create, create_new } => self.open(path, *create, *create_new, sequence).map(Reply::Opened),
-            Request::Write { node, position, pages, durably } => self.write(*node, *position, pages, *durably, operation.fault, random),
+            Request::Write { node, position, pages, durably } => {
+                self.write(*node, *position, pages, *durably, operation.fault, random)
+            }
             Request::Read { node, position, length } => Ok(Reply::Bytes(self.tree.file(*node)?.current.read(*position, *length))),
             Request::SyncFile { node } => {
                 self.tree.file_mut(*node)?.sync(operation.sequence + 1);
@@ -238,7 +244,9 @@ impl DiskState {
             Request::CreateFolders { path } => self.create_folders(path, sequence),
             Request::List { path } => {
                 let directory = self.tree.directory(self.tree.find(path)?)?;
-                Ok(Reply::Names(directory.current.iter().map(|(name, node)| (name.clone(), self.tree.is_directory(*node))).collect()))
+                Ok(Reply::Names(
+                    directory.current.iter().map(|(name, node)| (name.clone(), self.tree.is_directory(*node))).collect(),
+                ))
             }
             Request::Rename { source, target } => self.rename(source, target, sequence),
             Request::RemoveFile { path } => {
@@ -279,7 +287,11 @@ impl DiskState {
                     file.change(sequence, Change::Data { first_page: position / PAGE_BYTES as u64, pages: pages.clone() });
                 }
             }
-            Request::SyncFile { .. } | Request::SyncFolder { .. } | Request::SyncDisk | Request::Write { .. } | Request::Read { .. } => {}
+            Request::SyncFile { .. }
+            | Request::SyncFolder { .. }
+            | Request::SyncDisk
+            | Request::Write { .. }
+            | Request::Read { .. } => {}
             _ if random.chance(1, 2) => {
                 // Its caller is gone: whether it worked is of no account.
                 let _ = self.apply(operation, random);
@@ -328,7 +340,15 @@ impl DiskState {
         Ok(node)
     }
 
-    fn write(&mut self, node: NodeId, position: u64, pages: &[Rc<Page>], durably: bool, fault: Option<FaultKind>, random: &mut Random) -> Result<Reply, Problem> {
+    fn write(
+        &mut self,
+        node: NodeId,
+        position: u64,
+        pages: &[Rc<Page>],
+        durably: bool,
+        fault: Option<FaultKind>,
+        random: &mut Random,
+    ) -> Result<Reply, Problem> {
         let mut first_page = position / PAGE_BYTES as u64;
         let mut landed = pages;
         if fault == Some(FaultKind::MisdirectedWrite) {

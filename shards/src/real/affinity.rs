@@ -1,0 +1,13 @@
+use std::io;
+
+/// Processors that the main thread of this process may use, ascending.
+pub(crate) fn allowed_cpus() -> io::Result<Vec<u32>> {
+    // By the number of the process: the calling thread may be pinned already.
+    let set = rustix::thread::sched_getaffinity(Some(rustix::process::getpid()))?;
+    let cpus: Vec<u32> = (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .map(|cpu| u32::try_from(cpu).expect("processor numbers are small"))
+        .collect();
+    assert!(!cpus.is_empty());
+    Ok(cpus)
+}

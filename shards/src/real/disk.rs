@@ -1,0 +1,231 @@
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use glommio::io::DmaFile;
+use glommio::{GlommioError, ReactorErrorKind};
+
+use super::Shard;
+use super::memory::{DmaBlock, ReadBlock};
+use super::shard::{blocking, to_the_end};
+use crate::buffer::{self, Shared, Storage};
+use crate::disk::{DiskError, DiskErrorKind, OpenOptions};
+use crate::{DISK_ALIGNMENT_BYTES, READ_PIECE_BYTES_MAX};
+
+/// Zeroes are written in requests of this size.
+const ZEROES_BYTES: usize = 1 << 20;
+
+/// A write that has to be copied goes out in pieces of this size.
+const WRITE_PIECE_BYTES: usize = 1 << 20;
+
+#[derive(Clone)]
+pub(crate) struct File {
+    open: Rc<Open>,
+}
+
+struct Open {
+    shard: Rc<Shard>,
+    dma: DmaFile,
+    path: PathBuf,
+}
+
+impl File {
+    pub(crate) async fn open(shard: Rc<Shard>, path: &Path, options: OpenOptions) -> Result<File, DiskError> {
+        let path = std::path::absolute(path).map_err(|error| DiskError::from_io("open", path, &error))?;
+        shard.ensure_probed(path.parent().unwrap_or(&path)).await?;
+        to_the_end(async move {
+            let mut open = glommio::io::OpenOptions::new();
+            open.read(options.read).write(options.write).create(options.create).create_new(options.create_new);
+            open.mode(0o640);
+            if options.dsync {
+                open.custom_flags(libc::O_DSYNC);
+            }
+            let _permit = shard.disk_permit().await;
+            let dma = open.dma_open(&path).await.map_err(|error| failed("open", &path, error))?;
+            Ok(File { open: Rc::new(Open { shard: Rc::clone(&shard), dma, path }) })
+        })
+        .await
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.open.path
+    }
+
+    pub(crate) async fn write_at(&self, position: u64, bytes: Shared) -> Result<(), DiskError> {
+        if let Storage::Dma(block) = bytes.storage()
+            && block.as_slice().len() == bytes.len()
+        {
+            return self.write_block(position, block.whole()).await;
+        }
+        // The slice is not a whole block of I/O memory, and the executor writes only those.
+        for (piece, offset) in bytes.chunks(WRITE_PIECE_BYTES).zip((0u64..).step_by(WRITE_PIECE_BYTES)) {
+            let mut block = DmaBlock::allocate(piece.len());
+            block.as_mut_slice().copy_from_slice(piece);
+            self.write_block(position + offset, block.whole()).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_block(&self, position: u64, block: Rc<glommio::io::DmaBuffer>) -> Result<(), DiskError> {
+        let open = Rc::clone(&self.open);
+        to_the_end(async move {
+            let _permit = open.shard.disk_permit().await;
+            let wanted = block.len() as u64;
+            let written = open.dma.write_rc_at(block, position).await.map_err(|error| failed("write", &open.path, error))?;
+            let written = written as u64;
+            if written == wanted {
+                Ok(())
+            } else {
+                Err(DiskError::new("write", &open.path, DiskErrorKind::ShortWrite { written, wanted }))
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn read_at(&self, position: u64, length: usize) -> Result<Shared, DiskError> {
+        let skipped = (position % DISK_ALIGNMENT_BYTES as u64) as usize;
+        let start = position - skipped as u64;
+        let whole = buffer::align_up(skipped + length);
+        let bytes = if whole <= READ_PIECE_BYTES_MAX {
+            self.read_piece(start, whole).await?
+        } else {
+            self.read_pieces(start, whole).await?
+        };
+        let end = bytes.len().min(skipped + length);
+        Ok(if end <= skipped { Shared::empty() } else { bytes.slice(skipped..end) })
+    }
+
+    async fn read_piece(&self, position: u64, length: usize) -> Result<Shared, DiskError> {
+        let open = Rc::clone(&self.open);
+        to_the_end(async move {
+            let _permit = open.shard.disk_permit().await;
+            let read = open.dma.read_at_aligned(position, length).await;
+            let read = read.map_err(|error| failed("read", &open.path, error))?;
+            let length = read.len();
+            Ok(Shared::new(Storage::Read(ReadBlock::new(read)), length))
+        })
+        .await
+    }
+
+    /// All pieces in flight together, gathered in one plain block.
+    async fn read_pieces(&self, position: u64, length: usize) -> Result<Shared, DiskError> {
+        let pieces: Vec<_> = (0..length)
+            .step_by(READ_PIECE_BYTES_MAX)
+            .map(|offset| {
+                let file = self.clone();
+                let piece = READ_PIECE_BYTES_MAX.min(length - offset);
+                self.open.shard.spawn(async move { (piece, file.read_piece(position + offset as u64, piece).await) })
+            })
+            .collect();
+        let mut gathered = buffer::allocate_plain(length);
+        let mut filled = 0;
+        let mut ended = false;
+        for piece in pieces {
+            let (wanted, bytes) = piece.await;
+            // Every piece is awaited: a read in flight is not cancelled.
+            let bytes = bytes?;
+            if !ended {
+                gathered[filled..filled + bytes.len()].copy_from_slice(&bytes);
+                filled += bytes.len();
+                ended = bytes.len() < wanted;
+            }
+        }
+        if filled == 0 {
+            return Ok(Shared::empty());
+        }
+        gathered.truncate(filled);
+        Ok(gathered.freeze())
+    }
+
+    pub(crate) async fn fdatasync(&self) -> Result<(), DiskError> {
+        let open = Rc::clone(&self.open);
+        to_the_end(async move {
+            let _permit = open.shard.disk_permit().await;
+            open.dma.fdatasync().await.map_err(|error| failed("sync", &open.path, error))
+        })
+        .await
+    }
+
+    pub(crate) async fn fallocate(&self, position: u64, length: u64) -> Result<(), DiskError> {
+        let fd = self.duplicate("allocate")?;
+        let flags = rustix::fs::FallocateFlags::empty();
+        self.block("allocate", move || rustix::fs::fallocate(&fd, flags, position, length)).await
+    }
+
+    pub(crate) async fn truncate(&self, length: u64) -> Result<(), DiskError> {
+        let fd = self.duplicate("truncate")?;
+        self.block("truncate", move || rustix::fs::ftruncate(&fd, length)).await
+    }
+
+    pub(crate) async fn write_zeroes(&self, position: u64, length: u64) -> Result<(), DiskError> {
+        if length == 0 {
+            return Ok(());
+        }
+        let zeroes = |bytes: usize| {
+            let mut block = DmaBlock::allocate(bytes);
+            block.as_mut_slice().fill(0);
+            block
+        };
+        let whole = zeroes(ZEROES_BYTES.min(usize::try_from(length).unwrap_or(ZEROES_BYTES)));
+        let mut done = 0;
+        while done < length {
+            let left = usize::try_from(length - done).unwrap_or(usize::MAX);
+            let block = if left < whole.capacity() { zeroes(left).whole() } else { whole.whole() };
+            let bytes = block.len() as u64;
+            self.write_block(position + done, block).await?;
+            done += bytes;
+        }
+        Ok(())
+    }
+
+    /// By the descriptor, not by the path: the file may have been renamed.
+    pub(crate) fn len(&self) -> Result<u64, DiskError> {
+        let stat = rustix::fs::fstat(self.fd()).map_err(|errno| self.error("look at", errno))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    pub(crate) async fn close(self) -> Result<(), DiskError> {
+        let Ok(open) = Rc::try_unwrap(self.open) else { return Ok(()) };
+        let path = open.path;
+        to_the_end(async move { open.dma.close().await.map_err(|error| failed("close", &path, error)) }).await
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as `self.open` lives, which the lifetime is bound to.
+        unsafe { BorrowedFd::borrow_raw(self.open.dma.as_raw_fd()) }
+    }
+
+    /// A descriptor of its own for a blocking call, which may outlive this file.
+    fn duplicate(&self, operation: &'static str) -> Result<OwnedFd, DiskError> {
+        rustix::io::fcntl_dupfd_cloexec(self.fd(), 0).map_err(|errno| self.error(operation, errno))
+    }
+
+    async fn block(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce() -> rustix::io::Result<()> + Send + 'static,
+    ) -> Result<(), DiskError> {
+        match blocking(work).await {
+            Ok(result) => result.map_err(|errno| self.error(operation, errno)),
+            Err(panicked) => Err(DiskError::new(operation, &self.open.path, DiskErrorKind::Panicked(panicked.message))),
+        }
+    }
+
+    fn error(&self, operation: &'static str, errno: rustix::io::Errno) -> DiskError {
+        DiskError::new(operation, &self.open.path, DiskErrorKind::Errno(errno.raw_os_error()))
+    }
+}
+
+/// Our error from glommio's, keeping the error number.
+pub(super) fn failed(operation: &'static str, path: &Path, error: GlommioError<()>) -> DiskError {
+    let errno = match &error {
+        GlommioError::IoError(error) => error.raw_os_error(),
+        GlommioError::EnhancedIoError { source, .. } => source.raw_os_error(),
+        GlommioError::ReactorError(ReactorErrorKind::MemLockLimit(..)) => Some(libc::ENOMEM),
+        _ => None,
+    };
+    if errno.is_none() {
+        tracing::warn!(operation, path = %path.display(), %error, "a disk error without a number");
+    }
+    DiskError::new(operation, path, DiskErrorKind::Errno(errno.unwrap_or(libc::EIO)))
+}

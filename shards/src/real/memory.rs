@@ -1,0 +1,119 @@
+//! I/O memory of a shard: glommio's buddy allocator over the block that is registered with the rings.
+//!
+//! When that block is used up, glommio silently hands out heap memory. We tell the two apart by address, for two reasons:
+//! heap memory is not initialised, and the registered block is (by us, once); and statistics can say that it is too small.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use glommio::io::{DmaBuffer, ReadResult};
+
+use crate::DISK_ALIGNMENT_BYTES;
+use crate::buffer::Accounted;
+
+thread_local! {
+    /// Addresses of the registered block of this shard; empty before it is measured.
+    static REGISTERED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// A block for writes. Trimming shortens what a write sends; the allocator still gets the whole block back.
+pub(crate) struct DmaBlock {
+    dma: Rc<DmaBuffer>,
+    _accounted: Accounted,
+}
+
+impl DmaBlock {
+    /// Only on a shard. `capacity` is a multiple of the disk alignment above 0.
+    pub(crate) fn allocate(capacity: usize) -> DmaBlock {
+        assert!(capacity > 0);
+        assert_eq!(capacity % DISK_ALIGNMENT_BYTES, 0);
+        let mut dma = glommio::allocate_dma_buffer(capacity);
+        assert_eq!(dma.len(), capacity);
+        assert_eq!(dma.as_ptr().addr() % DISK_ALIGNMENT_BYTES, 0);
+        if !is_registered(&dma) {
+            // SAFETY: the buffer owns `capacity` writable bytes at this address; no reference to them exists yet.
+            unsafe { dma.as_mut_ptr().write_bytes(0, capacity) };
+        }
+        DmaBlock { dma: Rc::new(dma), _accounted: Accounted::new(capacity) }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.dma.len()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.dma.as_bytes()
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        Rc::get_mut(&mut self.dma).expect("a block is written only once it is frozen").as_bytes_mut()
+    }
+
+    pub(crate) fn trim(&mut self, length: usize) {
+        if length < self.dma.len() {
+            Rc::get_mut(&mut self.dma).expect("a block is written only once it is frozen").trim_to_size(length);
+        }
+    }
+
+    /// The buffer, for a write of all of it.
+    pub(super) fn whole(&self) -> Rc<DmaBuffer> {
+        Rc::clone(&self.dma)
+    }
+}
+
+/// The result of a read. Holds memory of the shard until it is dropped.
+pub(crate) struct ReadBlock {
+    result: ReadResult,
+    _accounted: Accounted,
+}
+
+impl ReadBlock {
+    pub(super) fn new(result: ReadResult) -> ReadBlock {
+        let accounted = Accounted::new(result.len());
+        ReadBlock { result, _accounted: accounted }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.result
+    }
+}
+
+fn is_registered(dma: &DmaBuffer) -> bool {
+    let (start, end) = REGISTERED.get();
+    (start..end).contains(&dma.as_ptr().addr())
+}
+
+/// The registered block could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotRegistered;
+
+/// Finds where the registered block of this shard lies, and initialises it. Called once, before any other allocation.
+pub(super) fn measure(io_memory_bytes: usize) -> Result<Range<usize>, NotRegistered> {
+    let mut held = Vec::new();
+    let (mut start, mut end) = (usize::MAX, 0);
+    let mut size = io_memory_bytes.next_power_of_two();
+    while size >= DISK_ALIGNMENT_BYTES {
+        let mut dma = glommio::allocate_dma_buffer(size);
+        if !is_fixed(&dma) {
+            size /= 2;
+            continue;
+        }
+        // SAFETY: the buffer owns `size` writable bytes at this address; no reference to them exists yet.
+        unsafe { dma.as_mut_ptr().write_bytes(0, size) };
+        start = start.min(dma.as_ptr().addr());
+        end = end.max(dma.as_ptr().addr() + size);
+        held.push(dma);
+    }
+    if held.is_empty() {
+        return Err(NotRegistered);
+    }
+    REGISTERED.set((start, end));
+    Ok(start..end)
+}
+
+/// The buffer lies in registered memory. Version 0.9.0 tells it only in the text for debugging; were that text to change, no
+/// memory would look registered, and the shard would refuse to start.
+fn is_fixed(dma: &DmaBuffer) -> bool {
+    format!("{dma:?}").contains("uring_buffer_id: Some(")
+}
