@@ -1,0 +1,287 @@
+//! Records within a block of the write-ahead log.
+//!
+//! ```text
+//!  0      1            4            8                   28         32                      length
+//!  │ kind │ reserved   │ body_bytes │ topic id, partition │ reserved │ body │ zeros to 16   │
+//! ```
+//!
+//! A record always names its partition. The block's checksum covers it, so that decoding checks meaning only. A batch's body stands on 16.
+
+use std::ops::Range;
+
+use wire::{LeaderEpoch, Offset, PartitionKey};
+
+use super::FormatError;
+use super::bytes::{Reader, Writer};
+use crate::{Durability, PartitionOptions};
+
+/// Bytes before a record's body.
+pub const RECORD_HEADER_BYTES: usize = 32;
+
+const WHAT: &str = "log record";
+
+/// Bytes that a record with a body of `body_bytes` takes in a block.
+pub const fn record_bytes(body_bytes: usize) -> usize {
+    RECORD_HEADER_BYTES + body_bytes.next_multiple_of(16)
+}
+
+/// A part of a segment file, as notes name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentEnd {
+    /// Base offset: the name of the segment.
+    pub base: Offset,
+    /// A position in it, on a block.
+    pub position: u64,
+    /// The offset of the first batch at or after `position`.
+    pub offset: Offset,
+}
+
+/// What a record says of its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// A stamped batch, as it stands in a segment.
+    Batch(&'a [u8]),
+    /// Everything from this offset on is cut, with the epochs that start there or after. A segment that holds more is sealed at it.
+    Truncate(Offset),
+    /// Batches from `start` on are of `epoch`.
+    EpochStart {
+        /// The epoch.
+        epoch: LeaderEpoch,
+        /// Its first offset.
+        start: Offset,
+    },
+    /// Everything below this offset may be deleted, and is not served any more.
+    LogStart(Offset),
+    /// The partition begins to exist, empty, with its log at `start`.
+    Created {
+        /// Its options.
+        options: PartitionOptions,
+        /// First offset.
+        start: Offset,
+    },
+    /// The partition exists no more.
+    Deleted,
+    /// The options from here on.
+    Options(PartitionOptions),
+    /// A high watermark that was reached. A hint: it is not written for each move.
+    HighWatermark(Offset),
+    /// From here on batches may go into this segment, from this position and offset on, without passing through the log.
+    DirectStart(SegmentEnd),
+    /// Everything of this segment below this position is on stable storage and acknowledged up to this offset.
+    DirectEnd(SegmentEnd),
+}
+
+/// One record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its partition.
+    pub key: PartitionKey,
+    /// What it says.
+    pub entry: Entry<'a>,
+}
+
+/// The largest body of a record that is not a batch.
+const ENTRY_BODY_BYTES_MAX: usize = 32;
+
+/// Bytes that every record but a batch takes at most.
+pub const ENTRY_BYTES_MAX: usize = record_bytes(ENTRY_BODY_BYTES_MAX);
+
+impl Record<'_> {
+    /// Bytes that it takes in a block.
+    pub fn encoded_bytes(&self) -> usize {
+        let mut body = [0; ENTRY_BODY_BYTES_MAX];
+        match self.entry {
+            Entry::Batch(bytes) => record_bytes(bytes.len()),
+            entry => record_bytes(encode_body(entry, &mut body)),
+        }
+    }
+}
+
+/// Writes records one after the other into a block's buffer.
+#[derive(Debug)]
+pub struct RecordWriter<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+    count: u32,
+}
+
+impl<'a> RecordWriter<'a> {
+    /// Into `bytes`: the part of a block after its header.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, at: 0, count: 0 }
+    }
+
+    /// Bytes of the records written so far.
+    pub fn bytes(&self) -> usize {
+        self.at
+    }
+
+    /// Number of records written so far.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes still free.
+    pub fn room(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// Writes one record. The caller has counted: one that does not fit is a programming error.
+    pub fn push(&mut self, record: &Record<'_>) {
+        let mut body = [0; ENTRY_BODY_BYTES_MAX];
+        match record.entry {
+            Entry::Batch(bytes) => {
+                self.push_batch(record.key, bytes.len(), |target| target.copy_from_slice(bytes));
+            }
+            entry => {
+                let length = encode_body(entry, &mut body);
+                self.push_body(record.key, kind(entry), length, |target| target.copy_from_slice(&body[..length]));
+            }
+        }
+    }
+
+    /// Writes a batch record whose `length` bytes `fill` provides (header stamped, payload copied once), and returns their range within the
+    /// writer's bytes.
+    pub fn push_batch(&mut self, key: PartitionKey, length: usize, fill: impl FnOnce(&mut [u8])) -> Range<usize> {
+        assert!(length.is_multiple_of(16), "a batch is a multiple of 16");
+        self.push_body(key, KIND_BATCH, length, fill)
+    }
+
+    fn push_body(&mut self, key: PartitionKey, kind: u8, length: usize, fill: impl FnOnce(&mut [u8])) -> Range<usize> {
+        let end = self.at + record_bytes(length);
+        assert!(end <= self.bytes.len(), "the caller counted the room");
+        let record = &mut self.bytes[self.at..end];
+        let (header, body) = record.split_at_mut(RECORD_HEADER_BYTES);
+        Writer::new(header).u8(kind).put(&[0; 3]).u32(length as u32).partition(key).u32(0);
+        fill(&mut body[..length]);
+        body[length..].fill(0);
+        let start = self.at + RECORD_HEADER_BYTES;
+        self.at = end;
+        self.count += 1;
+        start..start + length
+    }
+}
+
+/// Iterates the records of a verified block without copying.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    failed: bool,
+}
+
+impl<'a> Records<'a> {
+    /// Over what [`super::block::BlockHeader::verify_body`] returned.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, failed: false }
+    }
+
+    fn decode_next(&mut self) -> Result<Record<'a>, FormatError> {
+        let mut reader = Reader::new(WHAT, self.bytes);
+        let kind = reader.u8()?;
+        reader.reserved(3)?;
+        let length = reader.u32()? as usize;
+        let key = reader.partition()?;
+        reader.reserved(4)?;
+        let body = reader.take(length)?;
+        reader.reserved(length.next_multiple_of(16) - length)?;
+        self.bytes = &self.bytes[record_bytes(length)..];
+        Ok(Record { key, entry: decode_body(kind, body)? })
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, FormatError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || self.bytes.is_empty() {
+            return None;
+        }
+        let record = self.decode_next();
+        self.failed = record.is_err();
+        Some(record)
+    }
+}
+
+const KIND_BATCH: u8 = 1;
+
+fn kind(entry: Entry<'_>) -> u8 {
+    match entry {
+        Entry::Batch(_) => KIND_BATCH,
+        Entry::Truncate(_) => 2,
+        Entry::EpochStart { .. } => 3,
+        Entry::LogStart(_) => 4,
+        Entry::Created { .. } => 5,
+        Entry::Deleted => 6,
+        Entry::Options(_) => 7,
+        Entry::HighWatermark(_) => 8,
+        Entry::DirectStart(_) => 9,
+        Entry::DirectEnd(_) => 10,
+    }
+}
+
+fn encode_body(entry: Entry<'_>, body: &mut [u8]) -> usize {
+    let mut writer = Writer::new(body);
+    match entry {
+        Entry::Batch(_) => unreachable!("a batch is its own body"),
+        Entry::Truncate(offset) | Entry::LogStart(offset) | Entry::HighWatermark(offset) => writer.u64(offset.0),
+        Entry::EpochStart { epoch, start } => writer.u64(start.0).u32(epoch.0),
+        Entry::Created { options, start } => {
+            encode_options(&mut writer, &options);
+            writer.u64(start.0)
+        }
+        Entry::Deleted => &mut writer,
+        Entry::Options(options) => {
+            encode_options(&mut writer, &options);
+            &mut writer
+        }
+        Entry::DirectStart(end) | Entry::DirectEnd(end) => writer.u64(end.base.0).u64(end.position).u64(end.offset.0),
+    };
+    writer.at()
+}
+
+fn decode_body(kind: u8, body: &[u8]) -> Result<Entry<'_>, FormatError> {
+    let mut reader = Reader::new(WHAT, body);
+    let entry = match kind {
+        KIND_BATCH => Entry::Batch(reader.take(body.len())?),
+        2 => Entry::Truncate(Offset(reader.u64()?)),
+        3 => {
+            let start = Offset(reader.u64()?);
+            Entry::EpochStart { epoch: LeaderEpoch(reader.u32()?), start }
+        }
+        4 => Entry::LogStart(Offset(reader.u64()?)),
+        5 => Entry::Created { options: decode_options(&mut reader)?, start: Offset(reader.u64()?) },
+        6 => Entry::Deleted,
+        7 => Entry::Options(decode_options(&mut reader)?),
+        8 => Entry::HighWatermark(Offset(reader.u64()?)),
+        9 => Entry::DirectStart(segment_end(&mut reader)?),
+        10 => Entry::DirectEnd(segment_end(&mut reader)?),
+        other => return Err(reader.field("kind", u64::from(other), "1 to 10 are known")),
+    };
+    reader.end()?;
+    Ok(entry)
+}
+
+fn segment_end(reader: &mut Reader<'_>) -> Result<SegmentEnd, FormatError> {
+    Ok(SegmentEnd { base: Offset(reader.u64()?), position: reader.u64()?, offset: Offset(reader.u64()?) })
+}
+
+/// Options take 24 bytes: segment_bytes u64, segment_ms u64, durability u8, reserved to 24.
+pub(crate) fn encode_options(writer: &mut Writer<'_>, options: &PartitionOptions) {
+    let durability = match options.durability {
+        Durability::Stable => 0,
+        Durability::Relaxed => 1,
+    };
+    writer.u64(options.segment_bytes).u64(options.segment_ms).u8(durability).put(&[0; 7]);
+}
+
+pub(crate) fn decode_options(reader: &mut Reader<'_>) -> Result<PartitionOptions, FormatError> {
+    let segment_bytes = reader.u64()?;
+    let segment_ms = reader.u64()?;
+    let durability = match reader.u8()? {
+        0 => Durability::Stable,
+        1 => Durability::Relaxed,
+        other => return Err(reader.field("durability", u64::from(other), "0 and 1 are known")),
+    };
+    reader.reserved(7)?;
+    Ok(PartitionOptions { segment_bytes, segment_ms, durability })
+}
