@@ -1,0 +1,252 @@
+//! Topics, offsets, cluster: what operators and deployment programs do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wire::{
+    AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, DescribeClusterReply, DescribeClusterRequest,
+    DescribeConfigRequest, DescribeTopicReply, DescribeTopicRequest, ErrorCode, ListOffsetsPartition, ListOffsetsRequest,
+    ListTopicsRequest, Offset, OffsetAt, PartitionKey, TimestampMs, TopicConfig, TopicConfigChanges, TopicId, TopicListing,
+};
+
+use crate::client::ClientShared;
+use crate::core::cluster_map::Target;
+use crate::error::{ClientError, ErrorKind, Result};
+
+/// Administration. Every operation retries what a retry can help, for up to `operation_timeout`.
+///
+/// ```no_run
+/// # async fn example(client: corelane_client::Client) -> corelane_client::Result<()> {
+/// use corelane_client::TopicConfig;
+/// let admin = client.admin();
+/// admin.create_topic("orders", TopicConfig { partitions: 12, ..TopicConfig::default() }).await?;
+/// let topic = admin.describe_topic("orders").await?;
+/// assert_eq!(topic.partitions.len(), 12);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Admin {
+    client: Arc<ClientShared>,
+}
+
+/// A position in a partition, as the broker answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionOffset {
+    /// The partition.
+    pub partition: u32,
+    /// The offset asked for.
+    pub offset: Offset,
+    /// The timestamp of the record there; `None` where the question was not about time, or no record is that late.
+    pub timestamp: Option<TimestampMs>,
+}
+
+impl Admin {
+    pub(crate) fn new(client: Arc<ClientShared>) -> Self {
+        Self { client }
+    }
+
+    /// Makes a topic and returns its identity. When a first attempt was lost on its way back, the second one finds the topic
+    /// there: the error is then `TopicExists`.
+    ///
+    /// # Errors
+    /// The name or the configuration is not allowed, or the name is taken.
+    pub async fn create_topic(&self, name: &str, config: TopicConfig) -> Result<TopicId> {
+        self.create(name, config, false).await
+    }
+
+    /// Checks whether a topic could be made, without making it.
+    ///
+    /// # Errors
+    /// As [`Admin::create_topic`].
+    pub async fn validate_topic(&self, name: &str, config: TopicConfig) -> Result<()> {
+        self.create(name, config, true).await.map(drop)
+    }
+
+    async fn create(&self, name: &str, config: TopicConfig, validate_only: bool) -> Result<TopicId> {
+        const OPERATION: &str = "create topic";
+        let request = CreateTopicRequest { name: name.to_owned(), config, validate_only };
+        self.client
+            .retrying(OPERATION, name, async || {
+                let (reply, _) = self.client.call_any(OPERATION, &request).await?;
+                check(OPERATION, name, reply.error, reply.message.as_deref())?;
+                Ok(reply.id)
+            })
+            .await
+    }
+
+    /// Removes a topic and its data.
+    ///
+    /// # Errors
+    /// The topic does not exist.
+    pub async fn delete_topic(&self, name: &str) -> Result<()> {
+        const OPERATION: &str = "delete topic";
+        let request = DeleteTopicRequest { name: name.to_owned() };
+        self.retrying_unless_unknown(OPERATION, name, async || {
+            let (reply, _) = self.client.call_any(OPERATION, &request).await?;
+            check(OPERATION, name, reply.error, reply.message.as_deref())
+        })
+        .await
+    }
+
+    /// Changes a topic and returns its configuration afterwards. Partitions can only become more.
+    ///
+    /// # Errors
+    /// The topic does not exist, or the result is not allowed.
+    pub async fn alter_topic(&self, name: &str, changes: TopicConfigChanges) -> Result<TopicConfig> {
+        const OPERATION: &str = "alter topic";
+        let request = AlterTopicRequest { name: name.to_owned(), changes, validate_only: false };
+        self.retrying_unless_unknown(OPERATION, name, async || {
+            let (reply, _) = self.client.call_any(OPERATION, &request).await?;
+            check(OPERATION, name, reply.error, reply.message.as_deref())?;
+            Ok(reply.config)
+        })
+        .await
+    }
+
+    /// Configuration, offsets and sizes of a topic.
+    ///
+    /// # Errors
+    /// The topic does not exist.
+    pub async fn describe_topic(&self, name: &str) -> Result<DescribeTopicReply> {
+        const OPERATION: &str = "describe topic";
+        let request = DescribeTopicRequest { name: name.to_owned() };
+        self.retrying_unless_unknown(OPERATION, name, async || {
+            let (reply, _) = self.client.call_any(OPERATION, &request).await?;
+            check(OPERATION, name, reply.error, reply.message.as_deref())?;
+            Ok(reply)
+        })
+        .await
+    }
+
+    /// The topics, by name.
+    ///
+    /// # Errors
+    /// No broker answers.
+    pub async fn list_topics(&self) -> Result<Vec<TopicListing>> {
+        const OPERATION: &str = "list topics";
+        let request = ListTopicsRequest { prefix: String::new() };
+        self.client
+            .retrying(OPERATION, "", async || {
+                let (reply, _) = self.client.call_any(OPERATION, &request).await?;
+                check(OPERATION, "", reply.error, None)?;
+                Ok(reply.topics)
+            })
+            .await
+    }
+
+    /// Brokers and shards, with what they hold.
+    ///
+    /// # Errors
+    /// No broker answers.
+    pub async fn describe_cluster(&self) -> Result<DescribeClusterReply> {
+        const OPERATION: &str = "describe cluster";
+        let request = DescribeClusterRequest { broker: None };
+        self.client
+            .retrying(OPERATION, "", async || {
+                let (reply, _) = self.client.call_any(OPERATION, &request).await?;
+                check(OPERATION, "", reply.error, None)?;
+                Ok(reply)
+            })
+            .await
+    }
+
+    /// The effective configuration of the broker that answers: keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// No broker answers.
+    pub async fn describe_config(&self, prefix: &str) -> Result<Vec<wire::ConfigEntry>> {
+        const OPERATION: &str = "describe configuration";
+        let request = DescribeConfigRequest { prefix: prefix.to_owned() };
+        self.client
+            .retrying(OPERATION, "", async || {
+                let (reply, _) = self.client.call_any(OPERATION, &request).await?;
+                check(OPERATION, "", reply.error, None)?;
+                Ok(reply.entries)
+            })
+            .await
+    }
+
+    /// Offsets of partitions of a topic, in the order asked for; each question goes to the partition's leader.
+    ///
+    /// # Errors
+    /// The topic or a partition does not exist.
+    pub async fn list_offsets(
+        &self,
+        topic: &str,
+        partitions: impl IntoIterator<Item = u32>,
+        at: OffsetAt,
+    ) -> Result<Vec<PartitionOffset>> {
+        const OPERATION: &str = "list offsets";
+        let partitions: Vec<u32> = partitions.into_iter().collect();
+        self.retrying_unless_unknown(OPERATION, topic, async || {
+            let info = self.client.topic(topic).await?;
+            if let Some(partition) = partitions.iter().find(|partition| **partition >= info.partition_count()) {
+                let cause = format!("no partition {partition}: the topic has {}", info.partition_count());
+                return Err(ClientError::new(ErrorKind::InvalidArgument, OPERATION, topic, cause));
+            }
+            let mut by_target: BTreeMap<Target, Vec<PartitionKey>> = BTreeMap::new();
+            for partition in &partitions {
+                let leader = info.partitions[*partition as usize].leader;
+                by_target.entry(leader).or_default().push(info.key(*partition));
+            }
+            let mut found = BTreeMap::new();
+            for (target, keys) in by_target {
+                let answers = self.offsets_of(target, &keys, at, topic).await;
+                if answers.is_err() {
+                    self.client.forget(topic);
+                }
+                found.extend(answers?.into_iter().map(|offset| (offset.partition, offset)));
+            }
+            Ok(partitions.iter().map(|partition| found[partition]).collect())
+        })
+        .await
+    }
+
+    async fn offsets_of(&self, target: Target, keys: &[PartitionKey], at: OffsetAt, topic: &str) -> Result<Vec<PartitionOffset>> {
+        const OPERATION: &str = "list offsets";
+        let partitions = keys.iter().map(|key| ListOffsetsPartition { topic: key.topic, partition: key.partition, at }).collect();
+        let connection = self.client.connect(target).await?;
+        let request = ListOffsetsRequest { partitions };
+        let timeout = self.client.options().request_timeout;
+        let (reply, _) = connection.call(OPERATION, &request, Vec::new(), timeout)?.await?;
+        let named = reply.partitions.len() == keys.len()
+            && reply.partitions.iter().zip(keys).all(|(answer, key)| answer.partition == key.partition);
+        if !named {
+            return Err(ClientError::new(ErrorKind::Protocol, OPERATION, topic, "the answer does not name the partitions"));
+        }
+        reply
+            .partitions
+            .iter()
+            .map(|answer| {
+                check(OPERATION, &format!("{topic}/{}", answer.partition.0), answer.error, None)?;
+                let timestamp = (answer.timestamp_ms.0 >= 0).then_some(answer.timestamp_ms);
+                Ok(PartitionOffset { partition: answer.partition.0, offset: answer.offset, timestamp })
+            })
+            .collect()
+    }
+
+    /// Retries, but takes "no such topic" for an answer: who names a topic to an administrator's operation means one that exists.
+    async fn retrying_unless_unknown<T>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        mut attempt: impl AsyncFnMut() -> Result<T>,
+    ) -> Result<T> {
+        let answered = self
+            .client
+            .retrying(operation, name, async || match attempt().await {
+                Err(error) if error.code() == Some(ErrorCode::UnknownTopicOrPartition) => Ok(Err(error)),
+                other => other.map(Ok),
+            })
+            .await?;
+        answered.map_err(|error| error.during(operation))
+    }
+}
+
+fn check(operation: &'static str, place: &str, error: ErrorCode, message: Option<&str>) -> Result<()> {
+    match error {
+        ErrorCode::None => Ok(()),
+        code => Err(ClientError::broker(code, operation, place, message)),
+    }
+}

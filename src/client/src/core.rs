@@ -1,0 +1,6 @@
+//! What to send next, and what a reply means: state and decisions without sockets, tasks or clocks.
+
+pub(crate) mod backoff;
+pub(crate) mod cluster_map;
+pub(crate) mod fetching;
+pub(crate) mod producing;

@@ -1,0 +1,98 @@
+//! One partition of a consumer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::{Offset, OffsetAt};
+
+use crate::consumer::StartAt;
+
+/// Where the next fetch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Position {
+    /// To be asked for.
+    Unresolved(OffsetAt),
+    At(Offset),
+}
+
+impl From<StartAt> for Position {
+    fn from(start: StartAt) -> Self {
+        match start {
+            StartAt::Earliest => Position::Unresolved(OffsetAt::Earliest),
+            StartAt::Latest => Position::Unresolved(OffsetAt::Latest),
+            StartAt::Timestamp(timestamp) => Position::Unresolved(OffsetAt::Timestamp(timestamp)),
+            StartAt::Offset(offset) => Position::At(offset),
+        }
+    }
+}
+
+pub(super) struct Assigned {
+    pub(super) topic: Arc<str>,
+    /// Of the position: answers to an older one are not used.
+    pub(super) generation: u64,
+    pub(super) position: Position,
+    /// The next offset `next_batch` returns; behind `position` by what is buffered.
+    pub(super) handed_out: Option<Offset>,
+    pub(super) high_watermark: Option<Offset>,
+    pub(super) paused: bool,
+    /// Stopped by an error that was handed out.
+    pub(super) halted: bool,
+    /// In a request.
+    pub(super) busy: bool,
+    /// In a row.
+    pub(super) failures: u32,
+    pub(super) not_before: Option<Instant>,
+}
+
+impl Assigned {
+    pub(super) fn new(topic: Arc<str>, generation: u64, start: StartAt) -> Self {
+        let mut assigned = Self {
+            topic,
+            generation,
+            position: Position::from(start),
+            handed_out: None,
+            high_watermark: None,
+            paused: false,
+            halted: false,
+            busy: false,
+            failures: 0,
+            not_before: None,
+        };
+        assigned.restart(generation, Position::from(start));
+        assigned
+    }
+
+    /// Goes on from `position`, whatever was asked before.
+    pub(super) fn restart(&mut self, generation: u64, position: Position) {
+        self.generation = generation;
+        self.position = position;
+        self.handed_out = match position {
+            Position::At(offset) => Some(offset),
+            Position::Unresolved(_) => None,
+        };
+        self.halted = false;
+        self.busy = false;
+        self.failures = 0;
+        self.not_before = None;
+    }
+
+    /// Forgets what was fetched and not handed out.
+    pub(super) fn rewind(&mut self, generation: u64) {
+        let halted = self.halted;
+        self.restart(generation, self.handed_out.map_or(self.position, Position::At));
+        self.halted = halted;
+    }
+
+    pub(super) fn resolved(&self) -> bool {
+        matches!(self.position, Position::At(_))
+    }
+
+    pub(super) fn askable(&self, now: Instant) -> bool {
+        !self.busy && !self.paused && !self.halted && self.not_before.is_none_or(|not_before| not_before <= now)
+    }
+
+    /// Only time keeps it from being asked for.
+    pub(super) fn askable_later(&self, now: Instant) -> bool {
+        !self.busy && !self.paused && !self.halted && self.not_before.is_some_and(|not_before| not_before > now)
+    }
+}

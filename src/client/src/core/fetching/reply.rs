@@ -1,0 +1,212 @@
+//! What the answers to fetches and lookups mean.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::{BatchHeader, ErrorCode, FetchPartitionReply, FetchReply, ListOffsetsReply, OffsetAt, PartitionKey, PayloadKind};
+
+use super::assigned::Position;
+use super::{ConsumerCore, FetchPart, FetchPlan, Fetched, LookupPlan, RawBatch};
+use crate::core::cluster_map::Target;
+use crate::error::{ClientError, ErrorKind, Result};
+use crate::limits::UNKNOWN_PARTITION_ATTEMPTS_MAX;
+use crate::options::OutOfRange;
+use crate::transport::Frame;
+
+impl ConsumerCore {
+    /// Takes a fetch back with its answer, or with the reason why there is none.
+    pub(crate) fn on_fetched(&mut self, now: Instant, plan: FetchPlan, reply: Result<(FetchReply, Frame)>, random: u64) {
+        self.request_ended(plan.target);
+        let (reply, frame) = match reply {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.metadata_wanted = true;
+                for part in &plan.partitions {
+                    self.part_failed(now, part.key, part.generation, &error, random);
+                }
+                return;
+            }
+        };
+        let mut begin = frame.attachments().start;
+        for (index, part) in plan.partitions.iter().enumerate() {
+            let answer = reply.partitions.get(index).filter(|answer| {
+                answer.topic == part.key.topic
+                    && answer.partition == part.key.partition
+                    && answer.batch_bytes as usize <= frame.attachments().end - begin
+            });
+            let Some(answer) = answer else {
+                let cause = "the answer does not name the partition, or more bytes than it brings";
+                let error = ClientError::new(ErrorKind::Protocol, "fetch", "", cause);
+                self.part_failed(now, part.key, part.generation, &error, random);
+                // What follows cannot be told apart any more.
+                begin = frame.attachments().end;
+                continue;
+            };
+            let end = begin + answer.batch_bytes as usize;
+            self.part_fetched(now, part, answer, &frame, begin..end, random);
+            begin = end;
+        }
+    }
+
+    /// Takes a lookup back with its answer, or with the reason why there is none.
+    pub(crate) fn on_looked_up(&mut self, now: Instant, plan: LookupPlan, reply: Result<ListOffsetsReply>, random: u64) {
+        self.request_ended(plan.target);
+        if reply.is_err() {
+            self.metadata_wanted = true;
+        }
+        for (index, part) in plan.partitions.iter().enumerate() {
+            let result = match &reply {
+                Err(error) => Err(error.clone()),
+                Ok(reply) => match reply.partitions.get(index) {
+                    Some(answer) if answer.topic == part.key.topic && answer.partition == part.key.partition => {
+                        match answer.error {
+                            ErrorCode::None => Ok(answer.offset),
+                            code => Err(ClientError::broker(code, "list offsets", "", None)),
+                        }
+                    }
+                    _ => Err(ClientError::new(ErrorKind::Protocol, "list offsets", "", "the answer does not name the partition")),
+                },
+            };
+            match result {
+                Ok(offset) => {
+                    if let Some(assigned) = self.partitions.get_mut(&part.key)
+                        && assigned.generation == part.generation
+                    {
+                        let generation = assigned.generation;
+                        assigned.restart(generation, Position::At(offset));
+                    }
+                }
+                Err(error) => self.part_failed(now, part.key, part.generation, &error, random),
+            }
+        }
+    }
+
+    /// No connection to `target` could be opened.
+    pub(crate) fn connection_failed(
+        &mut self,
+        now: Instant,
+        target: Target,
+        map: &super::ClusterMap,
+        error: &ClientError,
+        random: u64,
+    ) {
+        self.metadata_wanted = true;
+        let concerned: Vec<(PartitionKey, u64)> = self
+            .partitions
+            .iter()
+            .filter(|(key, assigned)| assigned.askable(now) && map.leader(**key) == Some(target))
+            .map(|(key, assigned)| (*key, assigned.generation))
+            .collect();
+        for (key, generation) in concerned {
+            self.part_failed(now, key, generation, error, random);
+        }
+    }
+
+    pub(super) fn leader_unknown(&mut self, now: Instant, key: PartitionKey, random: u64) {
+        let message = Some("metadata names no leader for it");
+        let error = ClientError::broker(ErrorCode::UnknownTopicOrPartition, "fetch", "", message);
+        let generation = self.assigned(key).generation;
+        self.part_failed(now, key, generation, &error, random);
+    }
+
+    fn request_ended(&mut self, target: Target) {
+        let in_flight = self.requests_in_flight.get_mut(&target).expect("the request was counted");
+        assert!(*in_flight > 0, "the request was counted");
+        *in_flight -= 1;
+    }
+
+    fn part_fetched(
+        &mut self,
+        now: Instant,
+        part: &FetchPart,
+        answer: &FetchPartitionReply,
+        frame: &Frame,
+        place: std::ops::Range<usize>,
+        random: u64,
+    ) {
+        if answer.error != ErrorCode::None {
+            let error = ClientError::broker(answer.error, "fetch", "", answer.message.as_deref());
+            self.part_failed(now, part.key, part.generation, &error, random);
+            return;
+        }
+        let Some(assigned) = self.partitions.get_mut(&part.key) else { return };
+        if assigned.generation != part.generation {
+            return;
+        }
+        assigned.busy = false;
+        assigned.failures = 0;
+        assigned.not_before = None;
+        assigned.high_watermark = Some(answer.high_watermark);
+        let mut begin = place.start;
+        let mut next = part.offset;
+        while begin < place.end {
+            let header = match BatchHeader::decode(&frame.bytes_from(begin)[..place.end - begin]) {
+                Ok(header) if header.total_length() <= place.end - begin => header,
+                Ok(header) => {
+                    let cause = format!("a batch of {} bytes is cut after {}", header.total_length(), place.end - begin);
+                    return self.part_corrupt(part.key, next, cause);
+                }
+                Err(error) => return self.part_corrupt(part.key, next, error.to_string()),
+            };
+            if header.payload_kind != PayloadKind::Padding && header.next_offset() > next {
+                if matches!(header.payload_kind, PayloadKind::Records | PayloadKind::KafkaV2) && header.record_count > 0 {
+                    self.buffered_bytes += header.total_length();
+                    let topic = Arc::clone(&self.assigned(part.key).topic);
+                    self.buffered.push_back(Fetched::Batch(RawBatch {
+                        key: part.key,
+                        topic,
+                        header,
+                        frame: frame.clone(),
+                        begin,
+                        from: next,
+                        high_watermark: answer.high_watermark,
+                    }));
+                }
+                next = header.next_offset();
+            }
+            begin += header.total_length();
+        }
+        self.assigned(part.key).position = Position::At(next);
+    }
+
+    fn part_corrupt(&mut self, key: PartitionKey, next: wire::Offset, cause: String) {
+        let assigned = self.assigned(key);
+        assigned.position = Position::At(next);
+        assigned.halted = true;
+        let place = format!("{}/{} at offset {}", assigned.topic, key.partition.0, next.0);
+        let error = ClientError::new(ErrorKind::Corrupt, "fetch", place, cause);
+        self.buffered.push_back(Fetched::Error(key, error));
+    }
+
+    fn part_failed(&mut self, now: Instant, key: PartitionKey, generation: u64, error: &ClientError, random: u64) {
+        let backoff = self.backoff;
+        let out_of_range = self.options.out_of_range;
+        let Some(assigned) = self.partitions.get_mut(&key) else { return };
+        if assigned.generation != generation {
+            return;
+        }
+        assigned.busy = false;
+        assigned.failures = assigned.failures.saturating_add(1);
+        let code = error.code();
+        if code == Some(ErrorCode::OffsetOutOfRange) && out_of_range != OutOfRange::Fail {
+            let at = if out_of_range == OutOfRange::Earliest { OffsetAt::Earliest } else { OffsetAt::Latest };
+            tracing::warn!(topic = &*assigned.topic, partition = key.partition.0, %error, ?out_of_range, "position reset");
+            assigned.position = Position::Unresolved(at);
+            return;
+        }
+        if matches!(code, Some(ErrorCode::NotLeader | ErrorCode::WrongShard | ErrorCode::UnknownTopicOrPartition)) {
+            self.metadata_wanted = true;
+        }
+        let gone = code == Some(ErrorCode::UnknownTopicOrPartition) && assigned.failures >= UNKNOWN_PARTITION_ATTEMPTS_MAX;
+        if error.retryable() && !gone {
+            assigned.not_before = Some(now + backoff.delay(assigned.failures, random));
+            return;
+        }
+        assigned.halted = true;
+        let place = match assigned.position {
+            Position::At(offset) => format!("{}/{} at offset {}", assigned.topic, key.partition.0, offset.0),
+            Position::Unresolved(_) => format!("{}/{}", assigned.topic, key.partition.0),
+        };
+        self.buffered.push_back(Fetched::Error(key, error.clone().at(place)));
+    }
+}
