@@ -17,12 +17,15 @@
 //! - A message lost, duplicated, reordered or damaged fails the run, whatever its latency.
 //! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker.
 
+pub mod driver;
 pub mod hdr_files;
 pub mod latency;
 pub mod machine;
 pub mod message;
+pub mod mock;
 pub mod plan;
 pub mod verify;
+pub mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -22,6 +22,9 @@ pub enum Arrival {
 pub struct Plan {
     arrival: Arrival,
     gap_ns: f64,
+    /// The last time from which evenly spaced arrivals are counted, and how many there were since: a sum of gaps would drift.
+    base_ns: f64,
+    count: u64,
     next_ns: f64,
     random: SmallRng,
 }
@@ -32,9 +35,16 @@ impl Plan {
     /// # Panics
     /// When the rate is not a positive number.
     pub fn new(arrival: Arrival, rate: f64, first_ns: f64, seed: u64) -> Plan {
-        let mut plan = Plan { arrival, gap_ns: gap_ns(rate), next_ns: first_ns, random: SmallRng::seed_from_u64(seed) };
+        let mut plan = Plan {
+            arrival,
+            gap_ns: gap_ns(rate),
+            base_ns: first_ns,
+            count: 0,
+            next_ns: first_ns,
+            random: SmallRng::seed_from_u64(seed),
+        };
         if arrival == Arrival::Poisson {
-            plan.next_ns += plan.gap();
+            plan.advance();
         }
         plan
     }
@@ -47,24 +57,27 @@ impl Plan {
     /// Takes the next message from the plan; returns when it is due.
     pub fn take(&mut self) -> u64 {
         let due_ns = self.next_ns as u64;
-        self.next_ns += self.gap();
+        self.advance();
         due_ns
     }
 
     /// Goes on from `now_ns` at another rate; what was due before and not taken stays due.
     pub fn set_rate(&mut self, rate: f64, now_ns: u64) {
         self.gap_ns = gap_ns(rate);
+        (self.base_ns, self.count) = (self.next_ns.min(now_ns as f64), 0);
         if self.next_ns > now_ns as f64 {
-            self.next_ns = now_ns as f64 + self.gap();
+            self.next_ns = self.base_ns;
+            self.advance();
         }
     }
 
-    fn gap(&mut self) -> f64 {
-        match self.arrival {
-            Arrival::Uniform => self.gap_ns,
+    fn advance(&mut self) {
+        self.count += 1;
+        self.next_ns = match self.arrival {
+            Arrival::Uniform => self.base_ns + self.count as f64 * self.gap_ns,
             // 1 - u lies in (0, 1], so that the logarithm is finite.
-            Arrival::Poisson => -(1.0 - self.random.random::<f64>()).ln() * self.gap_ns,
-        }
+            Arrival::Poisson => self.next_ns - (1.0 - self.random.random::<f64>()).ln() * self.gap_ns,
+        };
     }
 }
 

@@ -1,0 +1,512 @@
+//! The producing side: plans, queues per partition, requests in flight, the ledger of what was acknowledged.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+use wire::limits::PARTITIONS_PER_REQUEST_MAX;
+use wire::{Acks, ErrorCode, FrameHeader, ProducePartition, ProduceRequest, TimestampMs, encode_request, partition_for_key};
+
+use super::DriverError;
+use super::link::{Link, Piece};
+use super::session::Partition;
+use super::template::{KEY_BYTES, Templates, batch_count};
+use crate::latency::Latencies;
+use crate::message::Stamp;
+use crate::plan::Plan;
+use crate::verify::Acknowledged;
+
+/// How long a refused batch waits before it is sent again, in nanoseconds.
+const RETRY_DELAY_NS: u64 = 10_000_000;
+/// Bytes queued on a connection beyond which no further request is built: the socket is full, later batches would only be smaller.
+const OUTPUT_BYTES_MAX: usize = 8 << 20;
+
+/// Where messages go.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Spread {
+    /// One partition after the other, no keys.
+    #[default]
+    RoundRobin,
+    /// Keys one after the other out of so many; a key's partition is its hash's.
+    KeysRoundRobin(u32),
+    /// Keys at random out of so many.
+    KeysRandom(u32),
+    /// Partition n with a weight of 1 / (n + 1)^exponent: a few hot ones.
+    Zipf(f64),
+}
+
+impl Spread {
+    /// Whether messages have keys.
+    pub fn keyed(self) -> bool {
+        matches!(self, Spread::KeysRoundRobin(_) | Spread::KeysRandom(_))
+    }
+}
+
+/// How requests are made.
+#[derive(Debug, Clone, Copy)]
+pub struct Requests {
+    /// Largest batch.
+    pub batch_bytes_max: usize,
+    /// Batches of one request together.
+    pub request_bytes_max: usize,
+    /// Requests unanswered on one connection.
+    pub in_flight_max: usize,
+    /// How long a batch waits to become larger.
+    pub linger_ns: u64,
+    /// Time that the broker gets.
+    pub timeout_ms: u32,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Requests { batch_bytes_max: 256 << 10, request_bytes_max: 1 << 20, in_flight_max: 16, linger_ns: 0, timeout_ms: 30_000 }
+    }
+}
+
+/// When messages are made.
+#[derive(Debug)]
+pub enum Pace {
+    /// By the clock, whatever the broker does.
+    Open(Plan),
+    /// As many unanswered as this: saturation, whose latency says nothing.
+    Closed {
+        /// Messages queued or in flight.
+        unanswered_max: u64,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    intended_ns: u64,
+    sent_ns: u64,
+    key: u32,
+}
+
+/// A partition as one producer sees it.
+#[derive(Debug)]
+struct Lane {
+    partition: Partition,
+    port: usize,
+    queue: VecDeque<Waiting>,
+    /// Sequence of the first in the queue.
+    front_sequence: u64,
+    in_flight: bool,
+    listed: bool,
+}
+
+/// A connection of the producer to one shard.
+#[derive(Debug)]
+pub struct Port {
+    /// Its index among the run's links.
+    pub link: usize,
+    ready: VecDeque<usize>,
+    in_flight: HashMap<u64, Vec<Part>>,
+}
+
+#[derive(Debug)]
+struct Part {
+    lane: usize,
+    first_sequence: u64,
+    messages: Vec<Waiting>,
+}
+
+/// Counted by all producers together since the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProduceCounts {
+    /// Due by the plan.
+    pub offered: u64,
+    /// Handed over.
+    pub sent: u64,
+    /// Acknowledged.
+    pub acked: u64,
+    /// Refused for good, or unknown.
+    pub failed: u64,
+    /// Batches sent again after a refusal that allowed it.
+    pub retried: u64,
+    /// Requests answered.
+    pub requests: u64,
+}
+
+/// What the producers share.
+#[derive(Debug)]
+pub struct Books {
+    /// Batches made ahead.
+    pub templates: Templates,
+    /// How requests are made.
+    pub requests: Requests,
+    /// Counters.
+    pub counts: ProduceCounts,
+    /// What was acknowledged, for the verifier; `None` when the run does not verify.
+    pub acknowledged: Option<Acknowledged>,
+    /// Latencies since the last second's end of messages due in `measured`.
+    pub latencies: Latencies,
+    /// Messages due in this time count.
+    pub measured: std::ops::Range<u64>,
+    /// The last refusal.
+    pub last_refusal: Option<(ErrorCode, Option<String>)>,
+}
+
+/// One producer: a plan and its partitions.
+#[derive(Debug)]
+pub struct Producer {
+    number: u32,
+    pace: Pace,
+    spread: Chooser,
+    lanes: Vec<Lane>,
+    ports: Vec<Port>,
+    delayed: Vec<(u64, usize)>,
+    unanswered: u64,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Chooser {
+    spread: Spread,
+    next: usize,
+    random: SmallRng,
+    /// Partition of each key.
+    key_lanes: Vec<u32>,
+    /// Sum of the weights up to each partition.
+    weights: Vec<f64>,
+}
+
+impl Chooser {
+    fn new(spread: Spread, lanes: usize, seed: u64) -> Chooser {
+        let keys = match spread {
+            Spread::KeysRoundRobin(keys) | Spread::KeysRandom(keys) => keys,
+            Spread::RoundRobin | Spread::Zipf(_) => 0,
+        };
+        let key_lanes = (0..keys).map(|key| partition_for_key(&key_bytes(key), lanes as u32).0).collect();
+        let mut sum = 0.0;
+        let weights = match spread {
+            Spread::Zipf(exponent) => (0..lanes)
+                .map(|lane| {
+                    sum += 1.0 / ((lane + 1) as f64).powf(exponent);
+                    sum
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        // Producers start at different partitions, so that round robin does not move in step.
+        Chooser { spread, next: seed as usize, random: SmallRng::seed_from_u64(seed), key_lanes, weights }
+    }
+
+    fn choose(&mut self, lanes: usize) -> (usize, u32) {
+        self.next = self.next.wrapping_add(1);
+        match self.spread {
+            Spread::RoundRobin => (self.next % lanes, 0),
+            Spread::KeysRoundRobin(keys) => {
+                let key = (self.next % keys as usize) as u32;
+                (self.key_lanes[key as usize] as usize, key)
+            }
+            Spread::KeysRandom(keys) => {
+                let key = self.random.random_range(0..keys);
+                (self.key_lanes[key as usize] as usize, key)
+            }
+            Spread::Zipf(_) => {
+                let total = self.weights.last().copied().unwrap_or(1.0);
+                let point = self.random.random::<f64>() * total;
+                (self.weights.partition_point(|&sum| sum < point).min(lanes - 1), 0)
+            }
+        }
+    }
+}
+
+fn key_bytes(key: u32) -> [u8; KEY_BYTES] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|index| DIGITS[(key >> (28 - 4 * index) & 15) as usize])
+}
+
+impl Producer {
+    /// A producer of `partitions` over `ports`; `port_of` names the port of each partition.
+    pub fn new(
+        number: u32,
+        pace: Pace,
+        spread: Spread,
+        partitions: Vec<Partition>,
+        links: Vec<usize>,
+        mut port_of: impl FnMut(&Partition) -> usize,
+    ) -> Producer {
+        assert!(!partitions.is_empty(), "a producer has a partition");
+        let spread = Chooser::new(spread, partitions.len(), u64::from(number));
+        let lane = |partition: Partition| Lane {
+            port: port_of(&partition),
+            partition,
+            queue: VecDeque::new(),
+            front_sequence: 0,
+            in_flight: false,
+            listed: false,
+        };
+        let lanes = partitions.into_iter().map(lane).collect();
+        let ports = links.into_iter().map(|link| Port { link, ready: VecDeque::new(), in_flight: HashMap::new() }).collect();
+        Producer { number, pace, spread, lanes, ports, delayed: Vec::new(), unanswered: 0, stopped: false }
+    }
+
+    /// Makes no further messages.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Takes from the plan what was due before `end_ns` and never made; returns how many: the generator's own arrears.
+    pub fn overdue(&mut self, end_ns: u64) -> u64 {
+        let Pace::Open(plan) = &mut self.pace else { return 0 };
+        let mut count = 0;
+        while plan.due_ns() < end_ns {
+            plan.take();
+            count += 1;
+        }
+        count
+    }
+
+    /// Messages queued or in flight.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered
+    }
+
+    /// When something is to be done without a reply: the next message, or a retry.
+    pub fn due_ns(&self, linger_ns: u64) -> Option<u64> {
+        let plan = match &self.pace {
+            Pace::Open(plan) if !self.stopped => Some(plan.due_ns()),
+            _ => None,
+        };
+        let retry = self.delayed.iter().map(|(at, _)| *at).min();
+        let first = |port: &Port| Some(self.lanes[*port.ready.front()?].queue.front()?.sent_ns + linger_ns);
+        let linger = if linger_ns > 0 { self.ports.iter().filter_map(first).min() } else { None };
+        [plan, retry, linger].into_iter().flatten().min()
+    }
+
+    /// Takes from the plan what is due and queues it. In a closed loop: fills up.
+    pub fn make(&mut self, now_ns: u64, until_ns: u64, books: &mut Books) {
+        if !self.delayed.is_empty() {
+            self.list_delayed(now_ns);
+        }
+        if self.stopped {
+            return;
+        }
+        loop {
+            let intended_ns = match &mut self.pace {
+                Pace::Open(plan) => {
+                    if plan.due_ns() > now_ns || plan.due_ns() >= until_ns {
+                        break;
+                    }
+                    plan.take()
+                }
+                Pace::Closed { unanswered_max } => {
+                    if self.unanswered >= *unanswered_max || now_ns >= until_ns {
+                        break;
+                    }
+                    now_ns
+                }
+            };
+            let (lane, key) = self.spread.choose(self.lanes.len());
+            self.lanes[lane].queue.push_back(Waiting { intended_ns, sent_ns: now_ns, key });
+            self.unanswered += 1;
+            if books.measured.contains(&intended_ns) {
+                books.counts.offered += 1;
+            }
+            books.counts.sent += 1;
+            self.list(lane);
+        }
+    }
+
+    fn list_delayed(&mut self, now_ns: u64) {
+        let due: Vec<usize> = self.delayed.iter().filter(|(at, _)| *at <= now_ns).map(|(_, lane)| *lane).collect();
+        self.delayed.retain(|(at, _)| *at > now_ns);
+        for lane in due {
+            self.lanes[lane].in_flight = false;
+            self.list(lane);
+        }
+    }
+
+    fn list(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        if !lane.listed && !lane.in_flight && !lane.queue.is_empty() {
+            lane.listed = true;
+            self.ports[lane.port].ready.push_back(index);
+        }
+    }
+
+    /// Builds the requests that may go out now and queues them on their links. Calls `touched` with each link that has more to send.
+    pub fn send(&mut self, now_ns: u64, wall_ms: i64, links: &mut [Link], books: &mut Books, touched: &mut Vec<usize>) {
+        for port in 0..self.ports.len() {
+            let link_index = self.ports[port].link;
+            let mut any = false;
+            while self.ports[port].in_flight.len() < books.requests.in_flight_max
+                && links[link_index].output_bytes() < OUTPUT_BYTES_MAX
+                && self.send_one(port, now_ns, wall_ms, &mut links[link_index], books)
+            {
+                any = true;
+            }
+            if any {
+                touched.push(link_index);
+            }
+        }
+    }
+
+    fn send_one(&mut self, port: usize, now_ns: u64, wall_ms: i64, link: &mut Link, books: &mut Books) -> bool {
+        let requests = books.requests;
+        let count_max = books.templates.shape().count_max(requests.batch_bytes_max);
+        let mut parts = Vec::new();
+        let mut batches = Vec::new();
+        let mut partitions = Vec::new();
+        let mut bytes = 0;
+        while bytes < requests.request_bytes_max && partitions.len() < PARTITIONS_PER_REQUEST_MAX {
+            let Some(&index) = self.ports[port].ready.front() else { break };
+            let lane = &mut self.lanes[index];
+            let first = lane.queue.front().expect("a listed lane has messages");
+            if first.sent_ns + requests.linger_ns > now_ns && lane.queue.len() < count_max {
+                break;
+            }
+            self.ports[port].ready.pop_front();
+            lane.listed = false;
+            lane.in_flight = true;
+            let count = batch_count(lane.queue.len(), count_max);
+            let messages: Vec<Waiting> = lane.queue.drain(..count).collect();
+            let first_sequence = lane.front_sequence;
+            lane.front_sequence += count as u64;
+            let (producer, partition) = (self.number, lane.partition);
+            let stamp = |index: usize| Stamp {
+                producer,
+                sequence: first_sequence + index as u64,
+                intended_ns: messages[index].intended_ns,
+                partition: partition.number,
+            };
+            let batch = books.templates.batch(count, TimestampMs(wall_ms), stamp, |index| key_bytes(messages[index].key));
+            bytes += batch.len();
+            partitions.push(ProducePartition {
+                topic: partition.topic,
+                partition: partition.index,
+                batch_lengths: vec![batch.len() as u32],
+            });
+            batches.push(batch);
+            parts.push(Part { lane: index, first_sequence, messages });
+        }
+        if parts.is_empty() {
+            return false;
+        }
+        let correlation = link.correlation();
+        let request = ProduceRequest { acks: Acks::AllInSync, timeout_ms: requests.timeout_ms, partitions };
+        link.queue(Piece::Own(encode_request(correlation, &request, bytes)));
+        for batch in batches {
+            link.queue(Piece::Own(batch));
+        }
+        self.ports[port].in_flight.insert(correlation, parts);
+        true
+    }
+
+    /// A reply came on `port`.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn reply(
+        &mut self,
+        port: usize,
+        address: SocketAddr,
+        header: &FrameHeader,
+        frame: &[u8],
+        now_ns: u64,
+        books: &mut Books,
+    ) -> Result<(), DriverError> {
+        let wrong = |reason: &str| DriverError::Protocol { address: address.to_string(), reason: reason.to_owned() };
+        let body = Link::access::<ProduceRequest>(address, header, frame)?;
+        let Some(parts) = self.ports[port].in_flight.remove(&header.correlation_id) else {
+            return Err(wrong("a reply to no request"));
+        };
+        if parts.len() != body.partitions.len() {
+            return Err(wrong("a produce reply names other partitions than its request"));
+        }
+        books.counts.requests += 1;
+        for (part, reply) in parts.into_iter().zip(body.partitions.iter()) {
+            let code = ErrorCode::from_code(reply.error.to_native());
+            if code.is_none() {
+                self.acknowledged(part, now_ns, books);
+            } else {
+                books.last_refusal = Some((code, reply.message.as_ref().map(|text| text.as_str().to_owned())));
+                self.refused(part, code, now_ns, books);
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, part: Part, now_ns: u64, books: &mut Books) {
+        let count = part.messages.len() as u64;
+        books.counts.acked += count;
+        self.unanswered -= count;
+        for message in &part.messages {
+            if books.measured.contains(&message.intended_ns) {
+                books.latencies.record(message.intended_ns, message.sent_ns, now_ns);
+            }
+        }
+        let lane = &mut self.lanes[part.lane];
+        lane.in_flight = false;
+        let partition = lane.partition.number;
+        self.list(part.lane);
+        if let Some(ledger) = &mut books.acknowledged {
+            ledger.add(partition, self.number, part.first_sequence..part.first_sequence + count);
+        }
+    }
+
+    /// Sent again, in order, when the broker surely did not take it; given up otherwise, since it may be there.
+    fn refused(&mut self, part: Part, code: ErrorCode, now_ns: u64, books: &mut Books) {
+        let not_taken = matches!(code, ErrorCode::Overloaded | ErrorCode::DiskFull | ErrorCode::UnknownTopicOrPartition);
+        let lane = &mut self.lanes[part.lane];
+        if not_taken && !self.stopped {
+            for message in part.messages.into_iter().rev() {
+                lane.queue.push_front(message);
+            }
+            lane.front_sequence = part.first_sequence;
+            // It stays in flight, as far as others are concerned, until the delay is over.
+            self.delayed.push((now_ns + RETRY_DELAY_NS, part.lane));
+            books.counts.retried += 1;
+            return;
+        }
+        let count = part.messages.len() as u64;
+        books.counts.failed += count;
+        self.unanswered -= count;
+        lane.in_flight = false;
+        self.list(part.lane);
+    }
+
+    /// Links of its ports, in order.
+    pub fn links(&self) -> impl Iterator<Item = usize> + '_ {
+        self.ports.iter().map(|port| port.link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_eight_hexadecimal_digits() {
+        assert_eq!(&key_bytes(0), b"00000000");
+        assert_eq!(&key_bytes(0xdead_beef), b"deadbeef");
+    }
+
+    #[test]
+    fn round_robin_visits_all_and_zipf_prefers_the_first() {
+        let mut even = Chooser::new(Spread::RoundRobin, 7, 3);
+        let mut skewed = Chooser::new(Spread::Zipf(1.0), 7, 3);
+        let (mut evenly, mut skewedly) = ([0; 7], [0; 7]);
+        for _ in 0..7000 {
+            evenly[even.choose(7).0] += 1;
+            skewedly[skewed.choose(7).0] += 1;
+        }
+        assert_eq!(evenly, [1000; 7]);
+        assert!(skewedly[0] > 2 * skewedly[2] && skewedly[6] > 100, "{skewedly:?}");
+    }
+
+    #[test]
+    fn a_key_has_one_partition() {
+        let mut keys = Chooser::new(Spread::KeysRoundRobin(100), 16, 0);
+        let mut partitions = HashMap::new();
+        for _ in 0..1000 {
+            let (lane, key) = keys.choose(16);
+            assert_eq!(*partitions.entry(key).or_insert(lane), lane);
+        }
+        assert_eq!(partitions.len(), 100);
+    }
+}

@@ -1,0 +1,212 @@
+//! What load to make: the common form of a scenario file, an OpenMessaging Benchmark workload, and the command line.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::driver::producer::{Requests, Spread};
+use crate::driver::template::Body;
+use crate::message::HEAD_BYTES;
+use crate::plan::Arrival;
+
+/// Messages per second of all producers together, or as many as go.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rate {
+    /// By plan.
+    PerSecond(f64),
+    /// A closed loop with this many messages unanswered per producer: finds the rate, says nothing about latency.
+    Saturate(u64),
+    /// Search for the highest rate that keeps the objectives.
+    Search,
+}
+
+/// A load.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Name of the run.
+    pub name: String,
+    /// Topics.
+    pub topics: u32,
+    /// Partitions of each topic.
+    pub partitions_per_topic: u32,
+    /// Producers of each topic.
+    pub producers_per_topic: u32,
+    /// Subscriptions of each topic: each receives every message.
+    pub subscriptions_per_topic: u32,
+    /// Consumers that share the partitions of a subscription.
+    pub consumers_per_subscription: u32,
+    /// Length of a message's value.
+    pub message_bytes: usize,
+    /// What fills messages.
+    pub body: Body,
+    /// Where messages go.
+    pub spread: Spread,
+    /// How many.
+    pub rate: Rate,
+    /// How they are spaced.
+    pub arrival: Arrival,
+    /// Load that does not count.
+    pub warmup: Duration,
+    /// Load that counts.
+    pub duration: Duration,
+    /// How requests are made.
+    pub requests: Requests,
+    /// Whether topics may lose their last moments: acknowledged in memory.
+    pub relaxed: bool,
+    /// Build a backlog, then drain it under load.
+    pub backlog: Option<BacklogWanted>,
+    /// What must hold.
+    pub objective: Objective,
+    /// Shares of the highest rate, in percent, at which latency is measured one after the other.
+    pub curve_percent: Vec<f64>,
+    /// Kill and restart the broker while under load; needs a broker of our own.
+    pub kill_after: Option<Duration>,
+}
+
+/// A backlog to build and drain.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BacklogWanted {
+    /// Bytes of messages, of each subscription.
+    pub bytes: u64,
+    /// Share of it that must be drained, 0 to 1.
+    pub drain_ratio: f64,
+}
+
+/// What a run must keep; a missed objective makes the command fail.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Objective {
+    /// 99th percentile of publish latency from the intended time, in milliseconds.
+    pub publish_p99_ms: Option<f64>,
+    /// 99th percentile of end-to-end latency from the intended time, in milliseconds.
+    pub end_to_end_p99_ms: Option<f64>,
+    /// Time from a kill to the broker's answer, in seconds.
+    pub restart_s: Option<f64>,
+}
+
+/// A workload that cannot be run.
+#[derive(Debug, Error)]
+pub enum WorkloadError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file does not say what a workload needs.
+    #[error("{path}: {reason}")]
+    Parse {
+        /// The file.
+        path: String,
+        /// What is wrong, with the place.
+        reason: String,
+    },
+    /// A value cannot be.
+    #[error("{field} is {found}: {rule}")]
+    Value {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        rule: String,
+    },
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Workload {
+            name: "run".to_owned(),
+            topics: 1,
+            partitions_per_topic: 16,
+            producers_per_topic: 1,
+            subscriptions_per_topic: 1,
+            consumers_per_subscription: 1,
+            message_bytes: 1024,
+            body: Body::Random(1.0),
+            spread: Spread::RoundRobin,
+            rate: Rate::PerSecond(10_000.0),
+            arrival: Arrival::Uniform,
+            warmup: Duration::from_secs(2),
+            duration: Duration::from_secs(10),
+            requests: Requests::default(),
+            relaxed: false,
+            backlog: None,
+            objective: Objective::default(),
+            curve_percent: Vec::new(),
+            kill_after: None,
+        }
+    }
+}
+
+impl Workload {
+    /// Checks what no single field can say.
+    ///
+    /// # Errors
+    /// The first value that cannot be.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        at_least("topics", u64::from(self.topics), 1)?;
+        at_least("partitions per topic", u64::from(self.partitions_per_topic), 1)?;
+        at_least("producers per topic", u64::from(self.producers_per_topic), 1)?;
+        at_least("message bytes", self.message_bytes as u64, HEAD_BYTES as u64)?;
+        at_most("partitions per topic", u64::from(self.partitions_per_topic), u64::from(wire::limits::PARTITIONS_PER_TOPIC_MAX))?;
+        at_most("message bytes", self.message_bytes as u64, u64::from(wire::limits::MESSAGE_BYTES_MAX_CEILING))?;
+        at_most("batch bytes", self.requests.batch_bytes_max as u64, u64::from(wire::limits::BATCH_BYTES_MAX))?;
+        at_most("request bytes", self.requests.request_bytes_max as u64, u64::from(wire::limits::ATTACHMENT_BYTES_MAX) / 2)?;
+        at_least("requests in flight", self.requests.in_flight_max as u64, 1)?;
+        if self.subscriptions_per_topic > 0 {
+            at_least("consumers per subscription", u64::from(self.consumers_per_subscription), 1)?;
+        }
+        match self.rate {
+            Rate::PerSecond(rate) if !(rate.is_finite() && rate > 0.0) => {
+                return Err(value("rate", rate, "a positive number of messages per second"));
+            }
+            Rate::Saturate(0) => return Err(value("messages unanswered", 0, "at least 1")),
+            _ => {}
+        }
+        match self.spread {
+            Spread::KeysRandom(0) | Spread::KeysRoundRobin(0) => return Err(value("keys", 0, "at least 1")),
+            Spread::Zipf(exponent) if !(exponent.is_finite() && exponent >= 0.0) => {
+                return Err(value("zipf exponent", exponent, "a number from 0 on"));
+            }
+            _ => {}
+        }
+        if let Some(percent) = self.curve_percent.iter().find(|percent| !(1.0..=100.0).contains(*percent)) {
+            return Err(value("curve step", percent, "1 to 100 percent"));
+        }
+        if let Some(backlog) = self.backlog {
+            if !(0.0..=1.0).contains(&backlog.drain_ratio) {
+                return Err(value("drain ratio", backlog.drain_ratio, "0 to 1"));
+            }
+            if self.subscriptions_per_topic == 0 {
+                return Err(value("subscriptions per topic", 0, "at least 1 to drain a backlog"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Partitions of all topics.
+    pub fn partitions(&self) -> u32 {
+        self.topics * self.partitions_per_topic
+    }
+
+    /// Producers of all topics.
+    pub fn producers(&self) -> u32 {
+        self.topics * self.producers_per_topic
+    }
+}
+
+fn value(field: &'static str, found: impl std::fmt::Display, rule: impl Into<String>) -> WorkloadError {
+    WorkloadError::Value { field, found: found.to_string(), rule: rule.into() }
+}
+
+fn at_least(field: &'static str, found: u64, least: u64) -> Result<(), WorkloadError> {
+    if found < least { Err(value(field, found, format!("at least {least}"))) } else { Ok(()) }
+}
+
+fn at_most(field: &'static str, found: u64, most: u64) -> Result<(), WorkloadError> {
+    if found > most { Err(value(field, found, format!("at most {most}"))) } else { Ok(()) }
+}
