@@ -1,0 +1,137 @@
+//! The ordered half of an append: a batch gets its offsets.
+
+use std::rc::Rc;
+
+use shards::buffer::Shared;
+use wire::batch::{BatchHeader, HEADER_BYTES};
+use wire::{LeaderEpoch, Offset, TimestampMs};
+
+use crate::format::record::{Entry, Record};
+use crate::partition::{Partition, PendingBatch};
+use crate::shard::Shard;
+use crate::{Durability, LogFailed};
+
+/// What an append returns at once: its place in the order. Not yet an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "an append is not durable until its ticket says so"]
+pub struct Appended {
+    /// Offset of the batch's first record.
+    pub base_offset: Offset,
+    /// Offset of its last record.
+    pub last_offset: Offset,
+    /// Exchange it for durability with [`crate::PartitionLog::durable`].
+    pub ticket: Ticket,
+}
+
+/// A place in a partition's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    pub(crate) end: Offset,
+}
+
+/// Everything up to a ticket is on stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Durable {
+    /// The durable end of the partition now: at or above the ticket.
+    pub durable_end: Offset,
+}
+
+/// Why a batch got no offset.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// The bound on batches in flight or on unflushed bytes is reached. Retry after some have become durable.
+    #[error("the log's queue is full: {queued_bytes} bytes wait for the disk")]
+    Full {
+        /// Bytes accepted and not yet durable.
+        queued_bytes: u64,
+    },
+    /// Free disk space is below its mark. Retry after space was made; reads go on.
+    #[error("the disk is full: {free_bytes} bytes are left")]
+    DiskFull {
+        /// Free bytes at the last look.
+        free_bytes: u64,
+    },
+    /// A truncation of this partition is under way.
+    #[error("the partition is being truncated")]
+    Truncating,
+    /// The partition is deleted.
+    #[error("the partition is deleted")]
+    Deleted,
+    /// The log is being closed.
+    #[error("the log is closing")]
+    Closing,
+    /// The shard's storage failed.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+impl AppendError {
+    /// Whether the same append may succeed later on this shard.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Full { .. } | Self::DiskFull { .. } | Self::Truncating => true,
+            Self::Deleted | Self::Closing | Self::Failed(_) => false,
+        }
+    }
+}
+
+/// Gives `bytes` (a whole verified batch, whose header is `header`) the next offsets of `partition`.
+pub(crate) fn append(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    mut header: BatchHeader,
+    bytes: Shared,
+    epoch: LeaderEpoch,
+    append_time: Option<TimestampMs>,
+) -> Result<Appended, AppendError> {
+    assert_eq!(bytes.len(), header.total_length_bytes as usize, "the batch is as long as its header says");
+    assert!(bytes.len().is_multiple_of(16), "batches are multiples of 16 bytes");
+    assert!(header.record_count > 0, "a padding batch takes no offsets and is not appended");
+    shard.admit(bytes.len() as u64)?;
+    let mut inner = partition.inner.borrow_mut();
+    if inner.deleted {
+        return Err(AppendError::Deleted);
+    }
+    if inner.truncating {
+        return Err(AppendError::Truncating);
+    }
+
+    let base = inner.marks.appended_end;
+    header.stamp(base, epoch, append_time);
+    let last = base.0 + u64::from(header.last_offset_delta);
+    let end = Offset(last + 1);
+    let newest = inner.epochs.latest().map(|start| start.epoch);
+    if newest != Some(epoch) {
+        assert!(newest < Some(epoch), "epochs only grow: {newest:?} then {epoch:?}");
+        inner.epochs.begin(epoch, base);
+        shard.note(Record { key: partition.key, entry: Entry::EpochStart { epoch, start: base } });
+    }
+
+    let mut stamped = [0; HEADER_BYTES];
+    header.encode(&mut stamped);
+    let length = bytes.len() as u64;
+    inner.pending.push_back(PendingBatch {
+        base: base.0,
+        last,
+        max_timestamp_ms: header.max_timestamp_ms.0,
+        header: stamped,
+        bytes,
+    });
+    inner.pending_bytes += length;
+    let durability = inner.options.durability;
+    inner.marks.set(durability, |marks| marks.appended_end = end);
+    let pending_bytes = inner.pending_bytes;
+    let announce = !inner.queued;
+    inner.queued = true;
+    drop(inner);
+
+    shard.queued(length);
+    // A relaxed partition waits for its bound, unless it has just gathered enough for a write of its own.
+    let threshold = shard.options.direct_write_threshold_bytes;
+    let grown = pending_bytes >= threshold && pending_bytes - length < threshold;
+    let at_once = durability == Durability::Stable || grown;
+    if announce || (at_once && durability == Durability::Relaxed) {
+        shard.announce(partition, announce, at_once);
+    }
+    Ok(Appended { base_offset: base, last_offset: Offset(last), ticket: Ticket { end } })
+}

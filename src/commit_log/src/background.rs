@@ -1,0 +1,70 @@
+//! What runs behind the appends, under the background share: flushing what fills the memory, sealing, checkpoints.
+
+use std::rc::Rc;
+
+use crate::checkpoint::{self, Reach};
+use crate::failure::LogFailed;
+use crate::flush;
+use crate::seal;
+use crate::shard::Shard;
+
+/// Partitions flushed in one step, before the next look at what is most needed.
+const FLUSH_PARTITIONS_MAX: usize = 64;
+
+/// Flushes and seals until the log is closed.
+pub(crate) async fn run(shard: Rc<Shard>) {
+    while !shard.closing.get() && shard.failure.get().is_none() {
+        let wake = shard.background.notified();
+        match step(&shard).await {
+            Ok(true) => {}
+            Ok(false) => wake.await,
+            // The failure is latched; whoever waits was told.
+            Err(LogFailed { .. }) => return,
+        }
+    }
+}
+
+/// Does the most needed thing; false when nothing could be done now.
+async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
+    if seal_one(shard).await? {
+        return Ok(true);
+    }
+    let soft_max = shard.options.tail_cache_bytes_max / 2;
+    let held = shard.tail.bytes();
+    if held <= soft_max {
+        return Ok(false);
+    }
+    // What is not yet durable cannot be flushed: without progress, wait for the next commit.
+    let before = shard.counters.get().flushed_bytes;
+    for partition in shard.tail.oldest_unflushed(held - soft_max, FLUSH_PARTITIONS_MAX) {
+        flush::flush(shard, &partition).await?;
+    }
+    shard.housekeep();
+    Ok(shard.counters.get().flushed_bytes > before)
+}
+
+/// Writes the end of one sealed segment.
+pub(crate) async fn seal_one(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
+    let Some(sealing) = shard.sealing.borrow_mut().pop_front() else { return Ok(false) };
+    seal::finish(shard, sealing).await.map_err(|error| shard.fail(&error))?;
+    Ok(true)
+}
+
+/// Writes checkpoints when the log has grown, until it is closed.
+pub(crate) async fn run_checkpoints(shard: Rc<Shard>) {
+    let mut written_at = 0;
+    while !shard.closing.get() && shard.failure.get().is_none() {
+        let wake = shard.checkpoint_work.notified();
+        let written = shard.counters.get().group_bytes;
+        let grown = shard.wal.borrow().live_bytes() > shard.options.wal_bytes_max / 3;
+        let due = grown && written - written_at >= shard.options.wal_file_bytes / 2;
+        if !due && !shard.checkpoint_wanted.get() {
+            wake.await;
+            continue;
+        }
+        shard.checkpoint_wanted.set(false);
+        written_at = written;
+        // The failure is latched; whoever waits was told.
+        let _ = checkpoint::run(&shard, Reach::Due).await;
+    }
+}

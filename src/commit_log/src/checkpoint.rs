@@ -1,0 +1,129 @@
+//! The checkpoint: what a restart begins with, so that old write-ahead files can be written over.
+//!
+//! ```text
+//!   flush due partitions ─► note the next block N ─► state of each partition ─► syncfs ─► checkpoint file ─► files below the replay go
+//! ```
+//!
+//! The states are taken one after the other while appends go on. Each is true at or after block N, and the replay begins at N or before, so
+//! that whatever a state misses is replayed; what it already has is recognised by its offset. Each is taken under the partition's segments
+//! lock and forgets the direct-start note: the next direct write puts a new one into a block after N.
+
+use std::rc::Rc;
+
+use shards::{disk, executor};
+
+use crate::failure::LogFailed;
+use crate::flush;
+use crate::format::checkpoint::{self, CheckpointWriter, ReplayStart};
+use crate::partition::Partition;
+use crate::shard::Shard;
+
+/// A partition with this much unflushed is flushed by every checkpoint: it pays for the write.
+const DUE_BYTES: u64 = 256 << 10;
+
+/// Old write-ahead files kept for renaming; the others are removed. A log that lives between checkpoints needs no more than a third of its size.
+const SPARE_FILES_MAX: usize = 4;
+
+/// Which partitions a checkpoint flushes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those with much unflushed, and those that keep the oldest third of the log.
+    Due,
+    /// All: at close, nothing is left to replay.
+    Everything,
+}
+
+pub(crate) async fn run(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed> {
+    let _turn = shard.checkpoint_turn.acquire(1).await;
+    flush_due(shard, reach).await?;
+    while shard.removals.get() > 0 {
+        let progress = shard.progress.notified();
+        shard.failure.check()?;
+        progress.await;
+    }
+    let first_block = shard.wal.borrow().next_block();
+    let (writer, oldest_block) = states(shard).await?;
+    let replay_block = first_block.min(oldest_block);
+
+    disk::syncfs(shard.directory.disk()).await.map_err(|error| shard.fail(&error))?;
+    let replay_from = {
+        let wal = shard.wal.borrow();
+        wal.replay_start(replay_block)
+    };
+    write(shard, writer, replay_from).await?;
+
+    let removed = shard.wal.borrow_mut().recycle_below(replay_block, SPARE_FILES_MAX);
+    shard.background.notify_waiters();
+    for sequence in removed {
+        let path = shard.directory.path().join(crate::format::file_header::file_name(sequence));
+        disk::remove_file(&path).await.map_err(|error| shard.fail(&error))?;
+    }
+    shard.counters.add(|stats| stats.checkpoints += 1);
+    Ok(())
+}
+
+async fn flush_due(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed> {
+    let old_block = shard.wal.borrow().old_block();
+    for partition in all(shard) {
+        let due = {
+            let inner = partition.inner.borrow();
+            let old = inner.oldest_block().is_some_and(|block| block <= old_block);
+            inner.unflushed_bytes > 0 && (old || reach == Reach::Everything || inner.unflushed_bytes >= DUE_BYTES)
+        };
+        if due {
+            flush::flush(shard, &partition).await?;
+        }
+        executor::yield_if_needed().await;
+    }
+    Ok(())
+}
+
+/// Takes the state of each partition; returns with them the oldest block that one of them needs.
+async fn states(shard: &Rc<Shard>) -> Result<(CheckpointWriter, u64), LogFailed> {
+    let mut writer = CheckpointWriter::new(&shard.disk);
+    let mut oldest = u64::MAX;
+    for partition in all(shard) {
+        let _lock = shard.lock_segments(&partition).await;
+        shard.failure.check()?;
+        {
+            let mut inner = partition.inner.borrow_mut();
+            if inner.deleted {
+                continue;
+            }
+            if let Some(active) = inner.active.as_mut() {
+                active.noted = false;
+            }
+            if let Some(block) = inner.oldest_block() {
+                oldest = oldest.min(block);
+            }
+            writer.add(&inner.state(partition.key, shard));
+        }
+        executor::yield_if_needed().await;
+    }
+    Ok((writer, oldest))
+}
+
+async fn write(shard: &Shard, writer: CheckpointWriter, replay_from: ReplayStart) -> Result<(), LogFailed> {
+    let number = shard.checkpoint_number.get() + 1;
+    let bytes = writer.finish(shard.storage_id, number, shard.options.boot, replay_from);
+    let folder = shard.directory.path();
+    let written = disk::write_file_atomically(&folder.join(checkpoint::file_name(number)), &bytes).await;
+    written.map_err(|error| shard.fail(&error))?;
+    shard.checkpoint_number.set(number);
+    // The one before stays, for the case that this one turns out unreadable; its log files may be gone, but its segments are not.
+    if let Some(old) = number.checked_sub(2) {
+        match disk::remove_file(&folder.join(checkpoint::file_name(old))).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(shard.fail(&error)),
+        }
+    }
+    Ok(())
+}
+
+/// All partitions in the order of their keys.
+pub(crate) fn all(shard: &Shard) -> Vec<Rc<Partition>> {
+    let mut partitions: Vec<Rc<Partition>> = shard.partitions.borrow().values().cloned().collect();
+    partitions.sort_unstable_by_key(|partition| partition.key);
+    partitions
+}

@@ -1,0 +1,212 @@
+//! The durable half of an append: the commit loop of a shard.
+//!
+//! ```text
+//!   append, append, append            the loop, whenever there is work and a group may go out:
+//!        └────┬──────┘                  1. much pending for a partition  ──► direct.rs, its own file and sync
+//!          pending                      2. everything else pending       ──► one block group in the write-ahead log
+//!                                       3. idle after a commit           ──► one trailer block
+//!
+//!   in flight:  [group 7 done] [group 8 writing] [group 9 done]      durable = through group 7
+//! ```
+//!
+//! No timer: a lone append leaves at once, and under load a group is what gathered while the groups before it were written.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use shards::buffer::Shared;
+use shards::clock::{self, Monotonic};
+use shards::disk::File;
+use shards::executor;
+use shards::sync::OneshotSender;
+use wire::Offset;
+
+use crate::direct;
+use crate::group::{self, Group};
+use crate::partition::Partition;
+use crate::shard::{Committed, Shard};
+
+/// A group aims at this size: large enough for full speed of the disk with a few in flight, small enough that the first batch in it does not wait
+/// long for the last.
+pub(crate) const GROUP_BYTES_TARGET: usize = 1 << 20;
+
+/// A group that is being written.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) number: u64,
+    pub(crate) done: bool,
+    pub(crate) block: u64,
+    /// The partitions in it, each with the end and the bytes of its batches.
+    pub(crate) parts: Vec<(Rc<Partition>, u64, u64)>,
+    /// Whoever waits for structural records in it.
+    pub(crate) records: Vec<OneshotSender<()>>,
+    pub(crate) is_trailer: bool,
+}
+
+/// Runs until the shard fails, or is closed and has nothing left to write.
+pub(crate) async fn run(shard: Rc<Shard>) {
+    loop {
+        if shard.failure.get().is_some() || (shard.closing.get() && is_idle(&shard)) {
+            return;
+        }
+        let work = shard.work.notified();
+        if !take_work(&shard) {
+            work.await;
+        }
+    }
+}
+
+/// Nothing pending, nothing in flight.
+pub(crate) fn is_idle(shard: &Shard) -> bool {
+    let queue = shard.queue.borrow();
+    let quiet = queue.records.is_empty() && queue.ready.is_empty() && queue.relaxed.is_empty();
+    quiet && queue.in_flight.is_empty() && queue.direct_in_flight == 0 && !shard.wal.borrow().trailer_due
+}
+
+/// Starts whatever can start now. False when there is nothing to do but wait.
+fn take_work(shard: &Rc<Shard>) -> bool {
+    let small = start_direct_writes(shard);
+    let groups = shard.queue.borrow().in_flight.len();
+    if groups >= shard.options.commit_groups_in_flight as usize {
+        put_back(shard, small);
+        return false;
+    }
+    let Some(group) = group::take(shard, small) else { return false };
+    start_group(shard, group);
+    true
+}
+
+/// Gives each partition with much pending a write of its own; returns the others, in order.
+fn start_direct_writes(shard: &Rc<Shard>) -> Vec<Rc<Partition>> {
+    let ready = std::mem::take(&mut shard.queue.borrow_mut().ready);
+    let threshold = shard.options.direct_write_threshold_bytes;
+    let mut small = Vec::with_capacity(ready.len());
+    let mut blocked = Vec::new();
+    for partition in ready {
+        let (pending_bytes, in_flight) = {
+            let mut inner = partition.inner.borrow_mut();
+            inner.queued = !inner.pending.is_empty();
+            (inner.pending_bytes, inner.direct_in_flight)
+        };
+        if pending_bytes == 0 || in_flight {
+            // A direct write requeues the partition when it is done.
+            continue;
+        }
+        if pending_bytes < threshold {
+            small.push(partition);
+            continue;
+        }
+        let free = shard.queue.borrow().direct_in_flight < direct::DIRECT_WRITES_MAX;
+        match free.then(|| shard.try_lock_segments(&partition)).flatten() {
+            Some(lock) => direct::start(shard, &partition, lock),
+            None => blocked.push(partition),
+        }
+    }
+    shard.queue.borrow_mut().ready.extend(blocked);
+    small
+}
+
+/// Partitions that have to wait for the next group keep their place before those that came meanwhile.
+pub(crate) fn put_back(shard: &Shard, partitions: Vec<Rc<Partition>>) {
+    let mut queue = shard.queue.borrow_mut();
+    for partition in partitions.into_iter().rev() {
+        queue.ready.push_front(partition);
+    }
+}
+
+fn start_group(shard: &Rc<Shard>, group: Group) {
+    let Group { file, position, buffer, mut in_flight } = group;
+    let mut queue = shard.queue.borrow_mut();
+    in_flight.number = queue.next_group;
+    queue.next_group += 1;
+    let number = in_flight.number;
+    queue.in_flight.push_back(in_flight);
+    drop(queue);
+    executor::spawn(write_group(shard.clone(), number, file, position, buffer)).detach();
+}
+
+async fn write_group(shard: Rc<Shard>, number: u64, file: Rc<File>, position: u64, buffer: Shared) {
+    let started = clock::monotonic();
+    let bytes = buffer.len() as u64;
+    match file.write_at(position, buffer).await {
+        Ok(()) => complete(&shard, number, bytes, started),
+        Err(error) => {
+            shard.fail(&error);
+        }
+    }
+}
+
+/// Notes that a group is written; what is now a prefix without a hole is durable.
+fn complete(shard: &Rc<Shard>, number: u64, bytes: u64, started: Monotonic) {
+    if shard.failure.get().is_some() {
+        // Acknowledging after a failed write would acknowledge a hole.
+        return;
+    }
+    let elapsed = started.elapsed().as_nanos() as u64;
+    shard.counters.add(|stats| {
+        stats.groups += 1;
+        stats.group_bytes += bytes;
+        stats.group_ns += elapsed;
+        stats.group_ns_max = stats.group_ns_max.max(elapsed);
+    });
+    let mut committed = Vec::new();
+    for group in take_durable(shard, number) {
+        {
+            let mut wal = shard.wal.borrow_mut();
+            assert!(group.block > wal.durable_block, "groups become durable in order");
+            wal.durable_block = group.block;
+            wal.trailer_due |= !group.is_trailer;
+        }
+        for (partition, end, bytes) in group.parts {
+            shard.unqueued(bytes);
+            let mut inner = partition.inner.borrow_mut();
+            if !inner.deleted && inner.durable_up_to(end) {
+                committed.push(Committed { key: partition.key, durable_end: Offset(end) });
+            }
+        }
+        for waiter in group.records {
+            // Nobody may be waiting any more: the record is durable all the same.
+            let _ = waiter.send(());
+        }
+    }
+    shard.report(&committed);
+    shard.work.notify_waiters();
+    shard.progress.notify_waiters();
+    shard.housekeep();
+}
+
+fn take_durable(shard: &Shard, number: u64) -> Vec<InFlight> {
+    let mut queue = shard.queue.borrow_mut();
+    let group = queue.in_flight.iter_mut().find(|group| group.number == number).expect("a completed group was in flight");
+    assert!(!group.done, "a group completes once");
+    group.done = true;
+    for (partition, end, _) in &group.parts {
+        let mut inner = partition.inner.borrow_mut();
+        if !inner.deleted {
+            let durability = inner.options.durability;
+            inner.marks.set(durability, |marks| marks.written_end = marks.written_end.max(Offset(*end)));
+        }
+    }
+    let count = queue.in_flight.iter().take_while(|group| group.done).count();
+    queue.in_flight.drain(..count).collect()
+}
+
+/// Makes relaxed partitions ready half the stated bound after the first of them got a batch; the other half is for the disk.
+pub(crate) fn release_relaxed_later(shard: &Rc<Shard>) {
+    let shard = shard.clone();
+    executor::spawn(async move {
+        clock::sleep(Duration::from_millis(shard.options.relaxed_flush_ms_max / 2)).await;
+        release_relaxed(&shard);
+    })
+    .detach();
+}
+
+/// Makes relaxed partitions ready now.
+pub(crate) fn release_relaxed(shard: &Shard) {
+    shard.relaxed_timer.set(false);
+    let mut queue = shard.queue.borrow_mut();
+    let relaxed = std::mem::take(&mut queue.relaxed);
+    queue.ready.extend(relaxed);
+    drop(queue);
+    shard.work.notify_waiters();
+}

@@ -1,0 +1,191 @@
+//! Much pending for one partition: straight into its segment, one sync of that file, then acknowledged.
+//!
+//! ```text
+//!   note durable (first time since a checkpoint) ─► writes, several at a time ─► fdatasync ─► durable end moves
+//! ```
+//!
+//! Everything of the partition that is not in a segment goes along, so that the segment holds its offsets without a hole and a direct
+//! write is durable by itself, whatever became of the groups in flight. While it runs, the partition's pending batches collect.
+
+use std::rc::Rc;
+
+use shards::buffer::Shared;
+use shards::sync::OneshotReceiver;
+use shards::{clock, executor};
+use wire::Offset;
+
+use crate::format::record::{Entry, Record, SegmentEnd};
+use crate::partition::{CachedBatch, Inner, Partition, PendingBatch};
+use crate::segment_fill::{self, Piece};
+use crate::segments::{self, Place, Placed};
+use crate::shard::{Committed, SegmentsLock, Shard};
+use crate::{LogFailed, flush};
+
+/// One direct write takes at most about this much: a sync of a millisecond is small against it, and the buffer can be let go as a whole.
+const DIRECT_BYTES_MAX: usize = 8 << 20;
+
+/// Direct writes under way on one shard. Each is a file of its own, so they run side by side; more would only queue in the disk.
+pub(crate) const DIRECT_WRITES_MAX: u32 = 16;
+
+struct Job {
+    place: Place,
+    buffers: Vec<Shared>,
+    end: u64,
+    /// Batches that leave the append queue with it.
+    queued_bytes: u64,
+    note: Option<OneshotReceiver<()>>,
+}
+
+/// Takes what is pending for `partition` and writes it in a task of its own. The caller has seen that there is enough.
+pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>, lock: SegmentsLock) {
+    let job = take(shard, partition);
+    shard.queue.borrow_mut().direct_in_flight += 1;
+    let shard = shard.clone();
+    let partition = partition.clone();
+    executor::spawn(async move {
+        let started = clock::monotonic();
+        let end = job.place.end(job.end);
+        let queued_bytes = job.queued_bytes;
+        let bytes = job.place.reservation.bytes;
+        let written = write(&shard, &partition, job).await;
+        shard.queue.borrow_mut().direct_in_flight -= 1;
+        if written.is_err() {
+            return;
+        }
+        shard.counters.add(|stats| {
+            stats.direct_writes += 1;
+            stats.direct_bytes += bytes;
+            stats.direct_ns += started.elapsed().as_nanos() as u64;
+        });
+        complete(&shard, &partition, end, queued_bytes);
+        drop(lock);
+        shard.requeue(&partition);
+        shard.housekeep();
+    })
+    .detach();
+}
+
+fn complete(shard: &Shard, partition: &Partition, end: SegmentEnd, queued_bytes: u64) {
+    shard.unqueued(queued_bytes);
+    let moved = {
+        let mut inner = partition.inner.borrow_mut();
+        inner.direct_in_flight = false;
+        !inner.deleted && inner.durable_up_to(end.offset.0)
+    };
+    if moved {
+        shard.queue.borrow_mut().direct_ends.push(Record { key: partition.key, entry: Entry::DirectEnd(end) });
+        shard.wal.borrow_mut().trailer_due = true;
+        shard.report(&[Committed { key: partition.key, durable_end: end.offset }]);
+        shard.work.notify_waiters();
+    }
+}
+
+async fn write(shard: &Rc<Shard>, partition: &Partition, job: Job) -> Result<(), LogFailed> {
+    if let Some(note) = job.note {
+        shard.record_durable(note).await?;
+    }
+    let file = &job.place.file;
+    let written = file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, true).await;
+    written.map_err(|error| shard.fail(&error))?;
+    file.sync(&shard.files, job.place.reservation).await.map_err(|error| shard.fail(&error))?;
+    shard.failure.check()?;
+    flush::complete(partition, &job.place, job.end);
+    let ahead = (shard.clone(), file.clone());
+    executor::spawn_background(async move {
+        let (shard, file) = ahead;
+        if let Err(error) = file.allocate_ahead(&shard.files).await {
+            // No space ahead of need is not yet a failure: the write that needs it will tell, and the marks on free space act first.
+            tracing::warn!(%error, "no space could be given to a segment ahead of need");
+        }
+    })
+    .detach();
+    Ok(())
+}
+
+fn take(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Job {
+    let mut inner = partition.inner.borrow_mut();
+    assert!(!inner.deleted, "a deleted partition has nothing pending");
+    assert!(!inner.direct_in_flight, "one direct write of a partition at a time");
+    inner.direct_in_flight = true;
+
+    let first = inner.first_unflushed();
+    let (count, queued_bytes) = pending_count(&inner);
+    let mut placed: Vec<Placed> = inner.cached.range(first..).map(CachedBatch::placed).collect();
+    let earlier_count = placed.len();
+    placed.extend(inner.pending.iter().take(count).map(PendingBatch::placed));
+    let first_offset = placed.first().expect("a direct write has batches").base;
+    let end = placed.last().expect("a direct write has batches").last + 1;
+    let epoch = inner.epochs.latest().expect("a partition with batches has an epoch").epoch;
+    let lengths: Vec<usize> = placed.iter().map(|batch| batch.stride as usize).collect();
+    let chunks = segment_fill::chunks(lengths.iter().copied());
+    let padded = segments::spread(&mut placed, &chunks);
+    let place = segments::reserve(shard, partition, &mut inner, &placed, padded, clock::wall_ms());
+
+    let mut buffers = Vec::with_capacity(chunks.len());
+    let mut taken = 0;
+    for chunk in chunks {
+        let range = taken..taken + chunk.count;
+        taken = range.end;
+        let next = placed.get(taken).map_or(end, |batch| batch.base);
+        let buffer = {
+            let earlier = inner.cached.range(first..).map(|batch| Piece { header: None, bytes: &batch.bytes });
+            let pending = inner.pending.iter().map(|batch| Piece { header: Some(&batch.header), bytes: &batch.bytes });
+            let pieces = earlier.take(earlier_count).chain(pending).skip(range.start).take(chunk.count);
+            segment_fill::fill(pieces, chunk, Offset(next), epoch)
+        };
+        shard.tail.hold(buffer.len() as u64, vec![(partition.clone(), next)]);
+        buffers.push((buffer, range));
+    }
+    cache_pending(&mut inner, queued_bytes, earlier_count, &lengths, &buffers);
+    let note = place.unnoted.then(|| {
+        inner.active.as_mut().expect("the place is in the active segment").noted = true;
+        shard.push_record(Record { key: partition.key, entry: Entry::DirectStart(place.start(first_offset)) })
+    });
+    let buffers = buffers.into_iter().map(|(buffer, _)| buffer).collect();
+    Job { place, buffers, end, queued_bytes, note }
+}
+
+/// How many pending batches go along, and their bytes.
+fn pending_count(inner: &Inner) -> (usize, u64) {
+    let mut bytes = 0;
+    let mut count = 0;
+    for batch in &inner.pending {
+        let length = batch.bytes.len();
+        if count > 0 && bytes + length > DIRECT_BYTES_MAX {
+            break;
+        }
+        bytes += length;
+        count += 1;
+    }
+    (count, bytes as u64)
+}
+
+/// The pending batches now live in the buffers: each holds the batches of a range, of which the first `earlier_count` were cached before.
+fn cache_pending(
+    inner: &mut Inner,
+    bytes: u64,
+    earlier_count: usize,
+    lengths: &[usize],
+    buffers: &[(Shared, std::ops::Range<usize>)],
+) {
+    for (buffer, range) in buffers {
+        let mut position = 0;
+        for index in range.clone() {
+            let slice = buffer.slice(position..position + lengths[index]);
+            position += lengths[index];
+            if index < earlier_count {
+                continue;
+            }
+            let batch = inner.pending.pop_front().expect("counted before");
+            inner.cached.push_back(CachedBatch {
+                base: batch.base,
+                last: batch.last,
+                max_timestamp_ms: batch.max_timestamp_ms,
+                wal_block: u64::MAX,
+                bytes: slice,
+            });
+        }
+    }
+    inner.pending_bytes -= bytes;
+    inner.unflushed_bytes += bytes;
+}

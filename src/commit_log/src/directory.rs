@@ -1,0 +1,86 @@
+//! Where a shard's files stand on its disk.
+
+use std::path::{Path, PathBuf};
+
+use wire::PartitionKey;
+
+/// One shard's folder on one disk, and the disk that holds it.
+///
+/// ```text
+/// <disk>/shard-0003/wal-00000000000000a1.log     the write-ahead log, recycled files
+/// <disk>/shard-0003/checkpoint-0000000000000007  where its partitions stood
+/// <disk>/topics/<topic id>/000012/00000000000000004711.seg
+/// ```
+///
+/// Partition folders belong to the disk, not to a shard: a restart with another number of shards moves them by name only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardDirectory {
+    disk: PathBuf,
+    number: u16,
+}
+
+impl ShardDirectory {
+    /// The folder of shard `number` on `disk` (a data directory). Touches no file.
+    pub fn new(disk: impl Into<PathBuf>, number: u16) -> Self {
+        Self { disk: disk.into(), number }
+    }
+
+    /// The data directory that holds this folder and the partition folders.
+    pub fn disk(&self) -> &Path {
+        &self.disk
+    }
+
+    /// The shard number in the folder's name.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The folder of the write-ahead log and the checkpoints.
+    pub fn path(&self) -> PathBuf {
+        self.disk.join(format!("shard-{:04}", self.number))
+    }
+
+    /// Reads a shard number out of a folder name such as `shard-0003`.
+    pub fn parse_name(name: &str) -> Option<u16> {
+        let digits = name.strip_prefix("shard-")?;
+        if digits.len() < 4 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        digits.parse().ok()
+    }
+}
+
+/// The folder of all topics on a disk.
+pub(crate) fn topics_path(disk: &Path) -> PathBuf {
+    disk.join("topics")
+}
+
+/// The folder of a topic's partitions.
+pub(crate) fn topic_path(disk: &Path, key: PartitionKey) -> PathBuf {
+    topics_path(disk).join(key.topic.to_hex())
+}
+
+/// The folder of a partition's segments.
+pub(crate) fn partition_path(disk: &Path, key: PartitionKey) -> PathBuf {
+    topic_path(disk, key).join(format!("{:06}", key.partition.0))
+}
+
+/// The file of the segment that starts at `base_offset`.
+pub(crate) fn segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> PathBuf {
+    partition_path(disk, key).join(format!("{base_offset:020}.seg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ShardDirectory;
+
+    #[test]
+    fn folder_names_are_read_back() {
+        let name = ShardDirectory::new("/x", 42).path();
+        let name = name.file_name().and_then(|name| name.to_str()).unwrap();
+        assert_eq!(ShardDirectory::parse_name(name), Some(42));
+        for other in ["shard-", "shard-12", "shard-00x1", "topics", "shard-99999999"] {
+            assert_eq!(ShardDirectory::parse_name(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! One block group: everything pending that is small, copied once into the buffer that is written and kept.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use shards::buffer::{self, Shared};
+use shards::disk::File;
+
+use crate::commit::{GROUP_BYTES_TARGET, InFlight, put_back};
+use crate::format::BLOCK_BYTES;
+use crate::format::block::{BLOCK_HEADER_BYTES, finish_block};
+use crate::format::record::{ENTRY_BYTES_MAX, Entry, Record, RecordWriter, record_bytes};
+use crate::partition::{CachedBatch, Partition};
+use crate::segment_fill::copy_batch;
+use crate::shard::{PendingRecord, Shard};
+use crate::wal::Placement;
+use wire::Offset;
+
+/// Structural records of one group: the others wait for the next one. Bounds the block when thousands of partitions are made at once.
+const RECORDS_MAX: usize = 4096;
+
+/// High-watermark hints in one trailer block.
+const HINTS_MAX: usize = 1024;
+
+/// A group ready to be written.
+pub(crate) struct Group {
+    pub(crate) file: Rc<File>,
+    pub(crate) position: u64,
+    pub(crate) buffer: Shared,
+    pub(crate) in_flight: InFlight,
+}
+
+/// What goes into a group.
+struct Plan {
+    records: usize,
+    direct_ends: usize,
+    hints: Vec<Record<'static>>,
+    /// Each partition with the number and bytes of the pending batches taken.
+    parts: Vec<(Rc<Partition>, usize, u64)>,
+    bytes: usize,
+}
+
+/// Builds the next group from structural records and from `small`, the partitions with pending batches. What does not fit stays queued.
+/// `None` when there is nothing to write, or no file to write it into.
+pub(crate) fn take(shard: &Rc<Shard>, mut small: Vec<Rc<Partition>>) -> Option<Group> {
+    let trailer = is_trailer_time(shard, &small);
+    let plan = plan(shard, &small, trailer);
+    if plan.bytes == 0 && !trailer {
+        put_back(shard, small);
+        return None;
+    }
+    let length = (BLOCK_HEADER_BYTES + plan.bytes).next_multiple_of(BLOCK_BYTES);
+    let placement = shard.wal.borrow_mut().place(length as u64);
+    let Some(placement) = placement else {
+        shard.counters.add(|stats| stats.wal_file_waits += 1);
+        put_back(shard, small);
+        shard.background.notify_waiters();
+        return None;
+    };
+    let group = build(shard, plan, placement, length, trailer);
+    small.retain(|partition| {
+        let mut inner = partition.inner.borrow_mut();
+        inner.queued = !inner.pending.is_empty();
+        inner.queued
+    });
+    put_back(shard, small);
+    Some(group)
+}
+
+fn is_trailer_time(shard: &Shard, small: &[Rc<Partition>]) -> bool {
+    let queue = shard.queue.borrow();
+    let quiet = small.is_empty() && queue.records.is_empty() && queue.ready.is_empty();
+    quiet && queue.in_flight.is_empty() && queue.direct_in_flight == 0 && shard.wal.borrow().trailer_due
+}
+
+fn plan(shard: &Shard, small: &[Rc<Partition>], trailer: bool) -> Plan {
+    let queue = shard.queue.borrow();
+    let records = queue.records.len().min(RECORDS_MAX);
+    let mut bytes: usize = queue.records.iter().take(records).map(|pending| pending.record.encoded_bytes()).sum();
+    let mut parts = Vec::with_capacity(small.len());
+    let target = GROUP_BYTES_TARGET.min(shard.options.wal_file_bytes as usize / 4);
+    for partition in small {
+        let inner = partition.inner.borrow();
+        let mut count = 0;
+        let mut batch_bytes = 0;
+        for batch in &inner.pending {
+            let stored = record_bytes(batch.bytes.len());
+            if bytes > 0 && bytes + stored > target {
+                break;
+            }
+            bytes += stored;
+            batch_bytes += batch.bytes.len() as u64;
+            count += 1;
+        }
+        if count > 0 {
+            parts.push((partition.clone(), count, batch_bytes));
+        }
+        if bytes >= target {
+            break;
+        }
+    }
+    // Ends of direct writes need no block of their own before the shard is idle: they ride.
+    let rides = bytes > 0 || trailer;
+    let direct_ends = if rides { queue.direct_ends.len().min(RECORDS_MAX) } else { 0 };
+    let hints = if trailer { hints(&queue.hints) } else { Vec::new() };
+    bytes += (direct_ends + hints.len()) * ENTRY_BYTES_MAX;
+    Plan { records, direct_ends, hints, parts, bytes }
+}
+
+fn hints(partitions: &[Rc<Partition>]) -> Vec<Record<'static>> {
+    let latest = partitions.iter().take(HINTS_MAX);
+    latest
+        .map(|partition| {
+            let offset = partition.inner.borrow().marks.high_watermark;
+            Record { key: partition.key, entry: Entry::HighWatermark(offset) }
+        })
+        .collect()
+}
+
+fn build(shard: &Shard, plan: Plan, placement: Placement, length: usize, trailer: bool) -> Group {
+    let block_start = if placement.header.is_some() { BLOCK_BYTES } else { 0 };
+    let mut buffer = buffer::allocate(block_start + length);
+    if let Some(header) = &placement.header {
+        header.encode(&mut buffer[..BLOCK_BYTES]);
+    }
+    let records_start = block_start + BLOCK_HEADER_BYTES;
+    let mut writer = RecordWriter::new(&mut buffer[records_start..]);
+    let waiters = write_records(shard, &plan, &mut writer);
+    let ranges = write_batches(&plan, &mut writer);
+    let (records_bytes, record_count) = (writer.bytes(), writer.count());
+    let block = placement.chain.block_sequence;
+    let crc = finish_block(&mut buffer[block_start..], records_bytes, record_count, placement.place, placement.chain);
+    {
+        let mut wal = shard.wal.borrow_mut();
+        wal.chained(crc);
+        wal.trailer_due &= !trailer;
+    }
+    let buffer = buffer.freeze();
+    let parts = keep_batches(plan.parts, &ranges, &buffer, records_start, block);
+    if !parts.is_empty() {
+        let held = parts.iter().map(|(partition, end, _)| (partition.clone(), *end)).collect();
+        shard.tail.hold(buffer.len() as u64, held);
+    }
+    let position = placement.place.position - block_start as u64;
+    let in_flight = InFlight { number: 0, done: false, block, parts, records: waiters, is_trailer: trailer };
+    Group { file: placement.file, position, buffer, in_flight }
+}
+
+fn write_records(shard: &Shard, plan: &Plan, writer: &mut RecordWriter<'_>) -> Vec<shards::sync::OneshotSender<()>> {
+    let mut queue = shard.queue.borrow_mut();
+    let mut waiters = Vec::new();
+    for PendingRecord { record, waiters: of_record } in queue.records.drain(..plan.records) {
+        writer.push(&record);
+        waiters.extend(of_record);
+    }
+    for record in queue.direct_ends.drain(..plan.direct_ends) {
+        writer.push(&record);
+    }
+    for record in &plan.hints {
+        writer.push(record);
+    }
+    for partition in queue.hints.drain(..plan.hints.len()) {
+        partition.inner.borrow_mut().hint_due = false;
+    }
+    waiters
+}
+
+/// Copies the batches; returns where each stands among the records.
+fn write_batches(plan: &Plan, writer: &mut RecordWriter<'_>) -> Vec<Range<usize>> {
+    let mut ranges = Vec::with_capacity(plan.parts.iter().map(|(_, count, _)| count).sum());
+    for (partition, count, _) in &plan.parts {
+        let inner = partition.inner.borrow();
+        for batch in inner.pending.iter().take(*count) {
+            let copy = |target: &mut [u8]| copy_batch(target, Some(&batch.header), &batch.bytes);
+            ranges.push(writer.push_batch(partition.key, batch.bytes.len(), copy));
+        }
+    }
+    ranges
+}
+
+/// The batches taken now live in the written buffer.
+fn keep_batches(
+    parts: Vec<(Rc<Partition>, usize, u64)>,
+    ranges: &[Range<usize>],
+    buffer: &Shared,
+    records_start: usize,
+    block: u64,
+) -> Vec<(Rc<Partition>, u64, u64)> {
+    let mut ranges = ranges.iter();
+    let mut kept = Vec::with_capacity(parts.len());
+    for (partition, count, bytes) in parts {
+        let mut inner = partition.inner.borrow_mut();
+        let mut end = Offset(0);
+        for _ in 0..count {
+            let batch = inner.pending.pop_front().expect("counted in the plan");
+            let range = ranges.next().expect("each batch was written");
+            end = Offset(batch.last + 1);
+            inner.cached.push_back(CachedBatch {
+                base: batch.base,
+                last: batch.last,
+                max_timestamp_ms: batch.max_timestamp_ms,
+                wal_block: block,
+                bytes: buffer.slice(records_start + range.start..records_start + range.end),
+            });
+        }
+        inner.pending_bytes -= bytes;
+        inner.unflushed_bytes += bytes;
+        drop(inner);
+        kept.push((partition, end.0, bytes));
+    }
+    kept
+}

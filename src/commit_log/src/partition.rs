@@ -1,0 +1,289 @@
+//! What a shard keeps in memory for one partition.
+//!
+//! ```text
+//!   log_start                flushed_end          durable_end      grouped_end        appended_end
+//!      │   segments              │    in memory and   │   being written │   pending        │
+//!      │◄───────────────────────►│◄── in the WAL ────►│◄───────────────►│◄────────────────►│
+//!                      │◄──────────── cached ──────────────────────────►│
+//!                 cached_start (the tail cache: what is below flushed_end may go at any time)
+//! ```
+//!
+//! A partition at rest is this struct and nothing else: no file handle, no task, no buffer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shards::buffer::Shared;
+use shards::sync::OneshotSender;
+use wire::batch::HEADER_BYTES;
+use wire::{Offset, PartitionKey};
+
+use crate::epochs::Epochs;
+use crate::file_cache::SegmentKey;
+use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
+use crate::segment_file::SegmentFile;
+use crate::segments::Placed;
+use crate::shard::Shard;
+use crate::{PartitionOptions, Watermarks};
+
+/// One partition of this shard.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) key: PartitionKey,
+    pub(crate) inner: RefCell<Inner>,
+    /// Held by whoever moves batches into segments in the background, truncates, or removes files: one at a time.
+    pub(crate) segments_locked: Cell<bool>,
+}
+
+/// A batch with an offset that no group has taken yet.
+#[derive(Debug)]
+pub(crate) struct PendingBatch {
+    pub(crate) base: u64,
+    pub(crate) last: u64,
+    pub(crate) max_timestamp_ms: i64,
+    pub(crate) header: [u8; HEADER_BYTES],
+    /// The whole batch as it came; its first 80 bytes are replaced by `header`.
+    pub(crate) bytes: Shared,
+}
+
+/// A batch in a written buffer.
+#[derive(Debug)]
+pub(crate) struct CachedBatch {
+    pub(crate) base: u64,
+    pub(crate) last: u64,
+    pub(crate) max_timestamp_ms: i64,
+    /// The block that holds it in the write-ahead log; `u64::MAX` when it went straight into its segment.
+    pub(crate) wal_block: u64,
+    pub(crate) bytes: Shared,
+}
+
+impl PendingBatch {
+    pub(crate) fn placed(&self) -> Placed {
+        Placed { base: self.base, last: self.last, max_timestamp_ms: self.max_timestamp_ms, stride: self.bytes.len() as u64 }
+    }
+}
+
+impl CachedBatch {
+    pub(crate) fn placed(&self) -> Placed {
+        Placed { base: self.base, last: self.last, max_timestamp_ms: self.max_timestamp_ms, stride: self.bytes.len() as u64 }
+    }
+}
+
+/// A segment that takes no more appends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SealedSegment {
+    pub(crate) key: SegmentKey,
+    /// The data directory that holds it: another one than the shard's if the partition has moved.
+    pub(crate) disk: Arc<Path>,
+    /// First offset that does not belong to it. The file may hold more (a cut): nothing past this is read.
+    pub(crate) end: u64,
+    /// Position after its batches.
+    pub(crate) bytes: u64,
+    pub(crate) max_timestamp_ms: i64,
+    pub(crate) created_ms: i64,
+}
+
+impl SealedSegment {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.key.path(&self.disk)
+    }
+
+    fn state(&self) -> SegmentState {
+        SegmentState {
+            disk: self.disk.clone(),
+            base: Offset(self.key.base),
+            end: Offset(self.end),
+            end_position: self.bytes,
+            max_timestamp_ms: self.max_timestamp_ms,
+            created_ms: self.created_ms,
+            sealed: true,
+        }
+    }
+}
+
+/// The segment that takes the next flush.
+#[derive(Debug)]
+pub(crate) struct ActiveSegment {
+    pub(crate) file: Rc<SegmentFile>,
+    /// First offset that no reservation has taken.
+    pub(crate) reserved_end: u64,
+    /// Everything below stands in the file: no write is under way before it.
+    pub(crate) flushed_position: u64,
+    pub(crate) created_ms: i64,
+    pub(crate) max_timestamp_ms: i64,
+    /// A direct-start note for it stands in the log since the last checkpoint.
+    pub(crate) noted: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) options: PartitionOptions,
+    pub(crate) marks: Watermarks,
+    pub(crate) epochs: Epochs,
+    pub(crate) pending: VecDeque<PendingBatch>,
+    pub(crate) pending_bytes: u64,
+    pub(crate) cached: VecDeque<CachedBatch>,
+    /// Everything below stands in segments (not necessarily synced).
+    pub(crate) flushed_end: u64,
+    pub(crate) unflushed_bytes: u64,
+    pub(crate) sealed: Vec<SealedSegment>,
+    pub(crate) active: Option<ActiveSegment>,
+    /// In the shard's queue of partitions with pending batches.
+    pub(crate) queued: bool,
+    /// A direct write runs: pending batches collect until it is done.
+    pub(crate) direct_in_flight: bool,
+    pub(crate) truncating: bool,
+    pub(crate) deleted: bool,
+    /// Acknowledged data of this partition may have been lost.
+    pub(crate) lossy: bool,
+    /// Ranges of acknowledged offsets that are gone, ascending.
+    pub(crate) lost: Vec<OffsetRange>,
+    /// In the shard's list of partitions whose high watermark moved since the last hint.
+    pub(crate) hint_due: bool,
+    /// Who waits for the durable end to reach an offset, lowest first.
+    pub(crate) waiters: VecDeque<(u64, OneshotSender<()>)>,
+}
+
+impl Inner {
+    /// As recovery found it.
+    pub(crate) fn recovered(shard: &Shard, state: &PartitionState) -> Self {
+        let end = state.end();
+        let start = state.log_start.min(end);
+        let mut inner = Self {
+            options: state.options,
+            marks: Watermarks::recovered(start, state.high_watermark.max(start).min(end), end),
+            epochs: state.epochs.clone(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            cached: VecDeque::new(),
+            flushed_end: end.0,
+            unflushed_bytes: 0,
+            sealed: Vec::with_capacity(state.segments.len()),
+            active: None,
+            queued: false,
+            direct_in_flight: false,
+            truncating: false,
+            deleted: false,
+            lossy: state.lossy,
+            lost: state.lost.clone(),
+            hint_due: false,
+            waiters: VecDeque::new(),
+        };
+        for segment in &state.segments {
+            let key = SegmentKey { partition: state.key, base: segment.base.0 };
+            // Appends go on in a segment only without a hole and on the shard's own disk, the one that its checkpoints sync.
+            if !segment.sealed && segment.end == end && segment.disk == shard.disk {
+                let file = SegmentFile::existing(shard.disk.clone(), key, shard.storage_id, segment.end_position, end.0);
+                inner.active = Some(ActiveSegment {
+                    file: Rc::new(file),
+                    reserved_end: end.0,
+                    flushed_position: segment.end_position,
+                    created_ms: segment.created_ms,
+                    max_timestamp_ms: segment.max_timestamp_ms,
+                    noted: false,
+                });
+                continue;
+            }
+            inner.sealed.push(SealedSegment {
+                key,
+                disk: segment.disk.clone(),
+                end: segment.end.0,
+                bytes: segment.end_position,
+                max_timestamp_ms: segment.max_timestamp_ms,
+                created_ms: segment.created_ms,
+            });
+        }
+        inner
+    }
+
+    /// For a checkpoint: what stands in segments.
+    pub(crate) fn state(&self, key: PartitionKey, shard: &Shard) -> PartitionState {
+        let mut state = PartitionState::new(key, shard.options.boot, self.options, self.marks.log_start);
+        state.high_watermark = self.marks.high_watermark;
+        state.epochs = self.epochs.clone();
+        state.lossy = self.lossy;
+        state.lost = self.lost.clone();
+        state.segments.extend(self.sealed.iter().map(SealedSegment::state));
+        if let Some(active) = &self.active
+            && self.flushed_end > active.file.key.base
+        {
+            state.segments.push(SegmentState {
+                disk: active.file.disk().clone(),
+                base: Offset(active.file.key.base),
+                end: Offset(self.flushed_end),
+                end_position: active.flushed_position,
+                max_timestamp_ms: active.max_timestamp_ms,
+                created_ms: active.created_ms,
+                sealed: false,
+            });
+        }
+        state
+    }
+
+    /// End of what stands in written buffers or segments: the base of the first pending batch.
+    pub(crate) fn grouped_end(&self) -> u64 {
+        self.pending.front().map_or(self.marks.appended_end.0, |batch| batch.base)
+    }
+
+    /// The first cached batch that is not in a segment.
+    pub(crate) fn first_unflushed(&self) -> usize {
+        self.cached.partition_point(|batch| batch.last < self.flushed_end)
+    }
+
+    /// The oldest write-ahead block that a restart needs for this partition.
+    pub(crate) fn oldest_block(&self) -> Option<u64> {
+        self.cached.iter().skip(self.first_unflushed()).map(|batch| batch.wal_block).find(|block| *block != u64::MAX)
+    }
+
+    /// Moves the durable end and answers who waits for it. An end below the present one changes nothing.
+    pub(crate) fn durable_up_to(&mut self, end: u64) -> bool {
+        if end <= self.marks.durable_end.0 {
+            return false;
+        }
+        let durability = self.options.durability;
+        self.marks.set(durability, |marks| {
+            marks.written_end = marks.written_end.max(Offset(end));
+            marks.durable_end = Offset(end);
+        });
+        while self.waiters.front().is_some_and(|(wanted, _)| *wanted <= end) {
+            if let Some((_, waiter)) = self.waiters.pop_front() {
+                // A waiter that went away needs no answer.
+                let _ = waiter.send(());
+            }
+        }
+        true
+    }
+
+    /// Everything below `end` stands in segments.
+    pub(crate) fn flushed_up_to(&mut self, end: u64) {
+        if end <= self.flushed_end {
+            return;
+        }
+        assert!(end <= self.grouped_end(), "flushed what no group has taken");
+        let first = self.first_unflushed();
+        let mut bytes = 0;
+        for batch in self.cached.iter().skip(first).take_while(|batch| batch.last < end) {
+            bytes += batch.bytes.len() as u64;
+        }
+        assert!(self.unflushed_bytes >= bytes, "flushed more than was unflushed");
+        self.unflushed_bytes -= bytes;
+        self.flushed_end = end;
+    }
+
+    /// Gives back the memory of an emptied queue, so that a partition at rest stays small.
+    pub(crate) fn shrink(&mut self) {
+        const KEPT: usize = 8;
+        if self.cached.is_empty() && self.cached.capacity() > KEPT {
+            self.cached = VecDeque::new();
+        }
+        if self.pending.is_empty() && self.pending.capacity() > KEPT {
+            self.pending = VecDeque::new();
+        }
+        if self.waiters.is_empty() && self.waiters.capacity() > KEPT {
+            self.waiters = VecDeque::new();
+        }
+    }
+}

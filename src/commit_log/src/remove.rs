@@ -1,0 +1,116 @@
+//! Removing what is not kept: whole segments below the log start, whole partitions.
+//!
+//! The decision is durable before the first file goes; the files go in the background, one by one.
+
+use std::rc::Rc;
+
+use shards::{disk, executor};
+use wire::{Offset, PartitionKey};
+
+use crate::directory::{partition_path, topic_path};
+use crate::failure::LogFailed;
+use crate::format::record::{Entry, Record};
+use crate::partition::Partition;
+use crate::shard::Shard;
+use crate::truncate::remove_segment;
+
+pub(crate) async fn set_log_start(shard: &Rc<Shard>, partition: &Rc<Partition>, to: Offset) -> Result<(), LogFailed> {
+    {
+        let mut inner = partition.inner.borrow_mut();
+        if inner.deleted || to <= inner.marks.log_start {
+            return Ok(());
+        }
+        let durability = inner.options.durability;
+        inner.marks.set(durability, |marks| marks.log_start = to);
+        inner.epochs.trim(to);
+    }
+    shard.log(Record { key: partition.key, entry: Entry::LogStart(to) }).await?;
+    let (shard, partition) = (shard.clone(), partition.clone());
+    shard.removals.set(shard.removals.get() + 1);
+    executor::spawn_background(async move {
+        // A failure stops the shard, which reports it.
+        let _ = remove_below(&shard, &partition).await;
+        shard.removals.set(shard.removals.get() - 1);
+        shard.progress.notify_waiters();
+    })
+    .detach();
+    Ok(())
+}
+
+async fn remove_below(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Result<(), LogFailed> {
+    loop {
+        let _lock = shard.lock_segments(partition).await;
+        let segment = {
+            let mut inner = partition.inner.borrow_mut();
+            let start = inner.marks.log_start.0;
+            match inner.sealed.first() {
+                Some(first) if first.end <= start && !inner.deleted => inner.sealed.remove(0),
+                _ => return Ok(()),
+            }
+        };
+        remove_segment(shard, partition, &segment).await?;
+        executor::yield_if_needed().await;
+    }
+}
+
+/// Takes the partition out of the shard and removes its files once that is durable.
+pub(crate) async fn delete(shard: &Rc<Shard>, key: PartitionKey) -> Result<(), LogFailed> {
+    let Some(partition) = shard.partitions.borrow_mut().remove(&key) else { return Ok(()) };
+    let dropped = {
+        let mut inner = partition.inner.borrow_mut();
+        inner.deleted = true;
+        inner.pending.clear();
+        inner.cached.clear();
+        inner.unflushed_bytes = 0;
+        inner.waiters.clear();
+        std::mem::take(&mut inner.pending_bytes)
+    };
+    shard.unqueued(dropped);
+    shard.removals.set(shard.removals.get() + 1);
+    let durable = shard.log(Record { key, entry: Entry::Deleted }).await;
+    if durable.is_err() {
+        return durable;
+    }
+    let shard = shard.clone();
+    executor::spawn_background(async move {
+        remove_files(&shard, &partition).await;
+        shard.removals.set(shard.removals.get() - 1);
+        shard.progress.notify_waiters();
+    })
+    .detach();
+    Ok(())
+}
+
+async fn remove_files(shard: &Rc<Shard>, partition: &Rc<Partition>) {
+    // Whoever writes into a segment holds the lock until its writes are done.
+    let _lock = shard.lock_segments(partition).await;
+    let segments = {
+        let mut inner = partition.inner.borrow_mut();
+        crate::segments::seal(shard, partition, &mut inner);
+        std::mem::take(&mut inner.sealed)
+    };
+    let mut disks = vec![shard.disk.clone()];
+    for segment in &segments {
+        if remove_segment(shard, partition, segment).await.is_err() {
+            return;
+        }
+        if !disks.contains(&segment.disk) {
+            disks.push(segment.disk.clone());
+        }
+        executor::yield_if_needed().await;
+    }
+    for disk in disks {
+        let folders = [partition_path(&disk, partition.key), topic_path(&disk, partition.key)];
+        if let Err(error) = disk::remove_dir_all(&folders[0]).await
+            && !error.is_not_found()
+        {
+            tracing::warn!(%error, "the folder of a deleted partition stays: remove it by hand");
+        }
+        // The topic's folder goes with its last partition.
+        if matches!(disk::list_dir(&folders[1]).await, Ok(entries) if entries.is_empty())
+            && let Err(error) = disk::remove_dir_all(&folders[1]).await
+        {
+            tracing::warn!(%error, "the empty folder of a deleted topic stays");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The end of a sealed segment: its index and trailer, and the space that it did not use given back.
+
+use std::rc::Rc;
+
+use shards::buffer;
+use shards::disk::DiskError;
+use wire::Offset;
+
+use crate::partition::Partition;
+use crate::segment_file::SegmentFile;
+use crate::segment_index;
+use crate::shard::Shard;
+
+/// A segment that was closed and has no index in its file yet.
+#[derive(Debug)]
+pub(crate) struct Sealing {
+    pub(crate) partition: Rc<Partition>,
+    pub(crate) file: Rc<SegmentFile>,
+    pub(crate) end: u64,
+}
+
+/// Writes the index. Whatever becomes of it, the segment stays readable: a missing index is built again from the batches.
+pub(crate) async fn finish(shard: &Rc<Shard>, sealing: Sealing) -> Result<(), DiskError> {
+    let Sealing { partition, file: segment, end } = sealing;
+    let key = segment.key;
+    // Under the lock, nobody removes the file, or puts another of its name in its place.
+    let _lock = shard.lock_segments(&partition).await;
+    let is_kept = partition.inner.borrow().sealed.iter().any(|sealed| sealed.key == key && sealed.end == end);
+    if !is_kept {
+        return Ok(());
+    }
+    let file = segment.open(&shard.files).await?;
+    let end_position = segment.position();
+    let index = if segment.index_start == key.base {
+        Rc::new(segment.index.borrow().clone())
+    } else {
+        Rc::new(segment_index::rebuild(&file, key, end, end_position).await?.0)
+    };
+    let bytes = index.encode(key.partition, end_position, Offset(end));
+    let mut block = buffer::allocate(bytes.len());
+    block.copy_from_slice(&bytes);
+    let file_end = end_position + bytes.len() as u64;
+    // Shortened first: a file that ends in the middle of allocated space would hide its trailer.
+    file.truncate(end_position).await?;
+    file.write_at(end_position, block.freeze()).await?;
+    assert_eq!(file.len()?, file_end, "the trailer is the end of the file");
+    shard.indexes.insert(key, index);
+    shard.files.forget(key);
+    Ok(())
+}

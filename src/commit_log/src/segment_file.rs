@@ -1,0 +1,230 @@
+//! One segment that is being written.
+//!
+//! ```text
+//!  0        4096                    position            allocated_end
+//!  │ header  │ batches … pad │ batches … pad │ (reserved next) │
+//! ```
+//!
+//! Positions are handed out in plain functions ([`SegmentFile::reserve`]) in offset order; the writes behind them run at the same time. A block
+//! is never rewritten: each reservation starts on a block of its own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::stream::{FuturesUnordered, TryStreamExt};
+use shards::buffer::Shared;
+use shards::disk::{self, DiskError, File, OpenOptions};
+use shards::sync::{Notify, Semaphore};
+
+use wire::Offset;
+
+use crate::LogOptions;
+use crate::directory::{partition_path, topic_path, topics_path};
+use crate::file_cache::{FileCache, SegmentKey};
+use crate::format::BLOCK_BYTES;
+use crate::format::segment::{SegmentHeader, SegmentIndex};
+
+/// Files that are written directly get their space in steps of this size, ahead of need.
+const ALLOCATION_STEP_BYTES: u64 = 32 << 20;
+
+/// A part of the file given to one writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    number: u64,
+    pub(crate) position: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub(crate) key: SegmentKey,
+    disk: Arc<Path>,
+    storage_id: u64,
+    position: Cell<u64>,
+    allocated_end: Cell<u64>,
+    exists: Cell<bool>,
+    /// The names of file and folders are on stable storage.
+    name_synced: Cell<bool>,
+    /// Held while the file is made or gets space.
+    making: Semaphore,
+    reservations: RefCell<Reservations>,
+    completed: Notify,
+    /// Sparse index of what was reserved under this handle.
+    pub(crate) index: RefCell<SegmentIndex>,
+    /// First offset that `index` covers: the segment's first, or where it was continued after a restart.
+    pub(crate) index_start: u64,
+    /// Position of that offset.
+    pub(crate) index_start_position: u64,
+}
+
+#[derive(Debug, Default)]
+struct Reservations {
+    next: u64,
+    open: VecDeque<u64>,
+}
+
+impl SegmentFile {
+    /// A segment that has no file yet.
+    pub(crate) fn new(disk: Arc<Path>, key: SegmentKey, storage_id: u64) -> Self {
+        Self::with(disk, key, storage_id, BLOCK_BYTES as u64, key.base, false)
+    }
+
+    /// A segment found on disk, to be continued at `position` with `offset`.
+    pub(crate) fn existing(disk: Arc<Path>, key: SegmentKey, storage_id: u64, position: u64, offset: u64) -> Self {
+        Self::with(disk, key, storage_id, position, offset, true)
+    }
+
+    fn with(disk: Arc<Path>, key: SegmentKey, storage_id: u64, position: u64, offset: u64, exists: bool) -> Self {
+        assert!(position.is_multiple_of(BLOCK_BYTES as u64), "appends start on a block");
+        assert!(position >= BLOCK_BYTES as u64, "the header block is not overwritten");
+        Self {
+            key,
+            disk,
+            storage_id,
+            position: Cell::new(position),
+            allocated_end: Cell::new(position),
+            exists: Cell::new(exists),
+            name_synced: Cell::new(exists),
+            making: Semaphore::new(1),
+            reservations: RefCell::default(),
+            completed: Notify::new(),
+            index: RefCell::new(SegmentIndex::new(Offset(key.base))),
+            index_start: offset,
+            index_start_position: position,
+        }
+    }
+
+    /// The data directory that holds it.
+    pub(crate) fn disk(&self) -> &Arc<Path> {
+        &self.disk
+    }
+
+    /// Where the next reservation starts.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.get()
+    }
+
+    /// Takes the next `bytes` (whole blocks) of the file.
+    pub(crate) fn reserve(&self, bytes: u64) -> Reservation {
+        assert!(bytes > 0, "an empty reservation");
+        assert!(bytes.is_multiple_of(BLOCK_BYTES as u64), "a reservation is whole blocks");
+        let mut reservations = self.reservations.borrow_mut();
+        let number = reservations.next;
+        reservations.next += 1;
+        reservations.open.push_back(number);
+        let position = self.position.get();
+        self.position.set(position + bytes);
+        Reservation { number, position, bytes }
+    }
+
+    /// Writes a reservation. Completed when the disk has taken all of it; durable only after a sync.
+    pub(crate) async fn write(
+        &self,
+        files: &FileCache,
+        options: &LogOptions,
+        reservation: Reservation,
+        buffers: Vec<Shared>,
+        allocate: bool,
+    ) -> Result<(), DiskError> {
+        let file = self.ready(files, reservation.position + reservation.bytes, allocate).await?;
+        let depth = options.segment_write_depth as usize;
+        let mut writes = FuturesUnordered::new();
+        let mut position = reservation.position;
+        for buffer in buffers {
+            if writes.len() >= depth {
+                writes.try_next().await?;
+            }
+            let length = buffer.len() as u64;
+            writes.push(file.write_at(position, buffer));
+            position += length;
+        }
+        assert_eq!(position, reservation.position + reservation.bytes, "the buffers fill their reservation");
+        while writes.try_next().await?.is_some() {}
+        self.reservations.borrow_mut().open.retain(|number| *number != reservation.number);
+        self.completed.notify_waiters();
+        Ok(())
+    }
+
+    /// Puts on stable storage everything up to and including `reservation`, and the file's name.
+    pub(crate) async fn sync(&self, files: &FileCache, reservation: Reservation) -> Result<(), DiskError> {
+        // Blocks before mine that are not written yet would be a hole in front of acknowledged batches.
+        while self.reservations.borrow().open.front().is_some_and(|number| *number < reservation.number) {
+            self.completed.notified().await;
+        }
+        let file = self.open(files).await?;
+        file.fdatasync().await?;
+        if !self.name_synced.get() {
+            sync_names(&self.disk, self.key).await?;
+            self.name_synced.set(true);
+        }
+        Ok(())
+    }
+
+    /// Gives space ahead of need, when the file is near the end of what it has.
+    pub(crate) async fn allocate_ahead(&self, files: &FileCache) -> Result<(), DiskError> {
+        if self.position.get() + ALLOCATION_STEP_BYTES / 2 <= self.allocated_end.get() {
+            return Ok(());
+        }
+        let file = self.open(files).await?;
+        let _making = self.making.acquire(1).await;
+        self.allocate(&file, self.position.get() + ALLOCATION_STEP_BYTES / 2).await
+    }
+
+    /// The open file.
+    pub(crate) async fn open(&self, files: &FileCache) -> Result<Rc<File>, DiskError> {
+        files.get(self.key, &self.disk).await
+    }
+
+    async fn ready(&self, files: &FileCache, end: u64, allocate: bool) -> Result<Rc<File>, DiskError> {
+        if self.exists.get() && (!allocate || end <= self.allocated_end.get()) {
+            return self.open(files).await;
+        }
+        let _making = self.making.acquire(1).await;
+        let file = if self.exists.get() { self.open(files).await? } else { self.create(files).await? };
+        if allocate && end > self.allocated_end.get() {
+            self.allocate(&file, end).await?;
+        }
+        Ok(file)
+    }
+
+    async fn create(&self, files: &FileCache) -> Result<Rc<File>, DiskError> {
+        let path = self.key.path(&self.disk);
+        disk::create_dir_all(&partition_path(&self.disk, self.key.partition)).await?;
+        // A file of this name can only be a leftover of batches that the log has cut or will write again.
+        match disk::remove_file(&path).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        let file = Rc::new(File::open(&path, OpenOptions::creating_new()).await?);
+        let header =
+            SegmentHeader { partition: self.key.partition, base_offset: Offset(self.key.base), storage_id: self.storage_id };
+        let mut block = shards::buffer::allocate(BLOCK_BYTES);
+        header.encode(&mut block);
+        file.write_at(0, block.freeze()).await?;
+        files.insert(self.key, file.clone());
+        self.exists.set(true);
+        Ok(file)
+    }
+
+    async fn allocate(&self, file: &File, end: u64) -> Result<(), DiskError> {
+        let start = self.allocated_end.get();
+        let wanted = end.next_multiple_of(ALLOCATION_STEP_BYTES);
+        if wanted > start {
+            file.fallocate(start, wanted - start).await?;
+            self.allocated_end.set(wanted);
+        }
+        Ok(())
+    }
+}
+
+/// Syncs the folders that lead to a segment.
+async fn sync_names(disk: &Path, key: SegmentKey) -> Result<(), DiskError> {
+    disk::sync_dir(&partition_path(disk, key.partition)).await?;
+    disk::sync_dir(&topic_path(disk, key.partition)).await?;
+    disk::sync_dir(&topics_path(disk)).await?;
+    disk::sync_dir(disk).await
+}

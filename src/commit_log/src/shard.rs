@@ -1,0 +1,337 @@
+//! The state that all parts of one shard's log share. One thread, so cells instead of locks; nothing here awaits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use shards::sync::{Notify, OneshotReceiver, OneshotSender, Semaphore, oneshot};
+use wire::{Offset, PartitionKey};
+
+use crate::commit::InFlight;
+use crate::failure::Failure;
+use crate::file_cache::FileCache;
+use crate::format::record::{Entry, Record};
+use crate::partition::Partition;
+use crate::read_cache::ReadCache;
+use crate::seal::Sealing;
+use crate::segment_index::IndexCache;
+use crate::stats::Counters;
+use crate::tail_cache::TailCache;
+use crate::wal::Wal;
+use crate::{AppendError, LogFailed, LogOptions, PartitionOptions, ShardDirectory};
+
+/// A partition's durable end has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// Which partition.
+    pub key: PartitionKey,
+    /// Everything below is on stable storage.
+    pub durable_end: Offset,
+}
+
+type OnCommit = Rc<dyn Fn(&[Committed])>;
+
+/// A structural record waiting for its group, and what waits for it.
+#[derive(Debug)]
+pub(crate) struct PendingRecord {
+    pub(crate) record: Record<'static>,
+    pub(crate) waiters: Vec<OneshotSender<()>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    /// Structural records: they go out before the batches of the same group.
+    pub(crate) records: VecDeque<PendingRecord>,
+    /// Partitions with pending batches, in the order in which they became so.
+    pub(crate) ready: VecDeque<Rc<Partition>>,
+    /// Relaxed partitions with pending batches: they become ready together, within the stated bound.
+    pub(crate) relaxed: Vec<Rc<Partition>>,
+    /// Committed ends of direct writes that no block names yet.
+    pub(crate) direct_ends: Vec<Record<'static>>,
+    /// Partitions whose high watermark moved since the last hint.
+    pub(crate) hints: Vec<Rc<Partition>>,
+    /// Groups being written, oldest first.
+    pub(crate) in_flight: VecDeque<InFlight>,
+    pub(crate) next_group: u64,
+    pub(crate) direct_in_flight: u32,
+}
+
+pub(crate) struct Shard {
+    pub(crate) directory: ShardDirectory,
+    /// The data directory, as segments name it.
+    pub(crate) disk: Arc<Path>,
+    pub(crate) options: LogOptions,
+    pub(crate) storage_id: u64,
+    pub(crate) partitions: RefCell<HashMap<PartitionKey, Rc<Partition>>>,
+    pub(crate) queue: RefCell<Queue>,
+    /// There is something for the commit loop.
+    pub(crate) work: Notify,
+    /// A group or a direct write is done, or a lock on a partition's segments is free.
+    pub(crate) progress: Notify,
+    /// There is something for the background: a file to make ready, buffers to flush.
+    pub(crate) background: Notify,
+    /// There may be a reason for a checkpoint.
+    pub(crate) checkpoint_work: Notify,
+    /// One checkpoint at a time.
+    pub(crate) checkpoint_turn: Semaphore,
+    pub(crate) wal: RefCell<Wal>,
+    pub(crate) failure: Failure,
+    pub(crate) tail: TailCache,
+    pub(crate) files: FileCache,
+    pub(crate) reads: ReadCache,
+    pub(crate) indexes: IndexCache,
+    /// Closed segments whose index is not in their file yet.
+    pub(crate) sealing: RefCell<VecDeque<Sealing>>,
+    pub(crate) counters: Counters,
+    pub(crate) queue_bytes: Cell<u64>,
+    pub(crate) free_bytes: Cell<u64>,
+    pub(crate) disk_full: Cell<bool>,
+    pub(crate) closing: Cell<bool>,
+    /// Removals of files that a checkpoint has to wait for.
+    pub(crate) removals: Cell<u32>,
+    pub(crate) checkpoint_wanted: Cell<bool>,
+    pub(crate) checkpoint_number: Cell<u64>,
+    pub(crate) relaxed_timer: Cell<bool>,
+    pub(crate) callbacks: RefCell<Vec<OnCommit>>,
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    /// Whether an append of `bytes` may enter the queue.
+    pub(crate) fn admit(&self, bytes: u64) -> Result<(), AppendError> {
+        let refused = if let Some(failed) = self.failure.get() {
+            AppendError::Failed(failed)
+        } else if self.closing.get() {
+            AppendError::Closing
+        } else if self.disk_full.get() {
+            AppendError::DiskFull { free_bytes: self.free_bytes.get() }
+        } else if self.queue_full(bytes) {
+            AppendError::Full { queued_bytes: self.queue_bytes.get() }
+        } else {
+            return Ok(());
+        };
+        self.counters.add(|stats| stats.appends_refused += 1);
+        Err(refused)
+    }
+
+    /// Both bounds, on what waits for the disk and on what is held in memory. A batch larger than the first is let into an empty queue.
+    fn queue_full(&self, bytes: u64) -> bool {
+        let queued = self.queue_bytes.get();
+        let queue_full = queued > 0 && queued + bytes > self.options.append_queue_bytes_max;
+        // Half as much again: the background flush starts at half of the bound, and this is where appends must wait for it.
+        let held_full = self.tail.bytes() > self.options.tail_cache_bytes_max + self.options.tail_cache_bytes_max / 2;
+        queue_full || held_full
+    }
+
+    /// Counts an accepted batch.
+    pub(crate) fn queued(&self, bytes: u64) {
+        self.queue_bytes.set(self.queue_bytes.get() + bytes);
+        self.counters.add(|stats| {
+            stats.appended_batches += 1;
+            stats.appended_bytes += bytes;
+        });
+    }
+
+    /// Counts batches that left the queue: durable, or dropped with their partition.
+    pub(crate) fn unqueued(&self, bytes: u64) {
+        let queued = self.queue_bytes.get();
+        assert!(queued >= bytes, "more bytes left the queue than entered it");
+        self.queue_bytes.set(queued - bytes);
+    }
+
+    /// Tells the commit loop of a partition with pending batches: `first` when it is in no queue yet, `at_once` when it must not wait for the
+    /// relaxed bound.
+    pub(crate) fn announce(self: &Rc<Self>, partition: &Rc<Partition>, first: bool, at_once: bool) {
+        let mut queue = self.queue.borrow_mut();
+        if at_once {
+            if !first {
+                // It may stand among the relaxed ones; if not, it is ready already or its direct write will requeue it.
+                let Some(place) = queue.relaxed.iter().position(|other| Rc::ptr_eq(other, partition)) else { return };
+                queue.relaxed.swap_remove(place);
+            }
+            queue.ready.push_back(partition.clone());
+            drop(queue);
+            self.work.notify_waiters();
+            return;
+        }
+        queue.relaxed.push(partition.clone());
+        drop(queue);
+        if !self.relaxed_timer.replace(true) {
+            crate::commit::release_relaxed_later(self);
+        }
+    }
+
+    /// Puts a partition back among the ready ones if it has pending batches.
+    pub(crate) fn requeue(&self, partition: &Rc<Partition>) {
+        let mut inner = partition.inner.borrow_mut();
+        inner.queued = !inner.pending.is_empty();
+        if inner.queued {
+            self.queue.borrow_mut().ready.push_back(partition.clone());
+            self.work.notify_waiters();
+        }
+    }
+
+    /// Adds a structural record to the next group. The receiver resolves when it is durable, and fails if the shard does.
+    pub(crate) fn push_record(&self, record: Record<'static>) -> OneshotReceiver<()> {
+        let (sender, receiver) = oneshot();
+        self.queue.borrow_mut().records.push_back(PendingRecord { record, waiters: vec![sender] });
+        self.work.notify_waiters();
+        receiver
+    }
+
+    /// Adds a structural record for which nobody waits.
+    pub(crate) fn note(&self, record: Record<'static>) {
+        self.queue.borrow_mut().records.push_back(PendingRecord { record, waiters: Vec::new() });
+        self.work.notify_waiters();
+    }
+
+    /// Waits for a structural record.
+    pub(crate) async fn record_durable(&self, receiver: OneshotReceiver<()>) -> Result<(), LogFailed> {
+        if receiver.await.is_ok() {
+            return Ok(());
+        }
+        Err(self.failure.get().unwrap_or_else(|| LogFailed { cause: "the log was closed".into() }))
+    }
+
+    /// Adds a record and waits until it is durable.
+    pub(crate) async fn log(&self, record: Record<'static>) -> Result<(), LogFailed> {
+        self.failure.check()?;
+        let receiver = self.push_record(record);
+        self.record_durable(receiver).await
+    }
+
+    /// Stops the shard's log: every waiter is answered, no write is retried.
+    pub(crate) fn fail(&self, cause: &dyn std::fmt::Display) -> LogFailed {
+        let first = self.failure.get().is_none();
+        let failed = self.failure.set(cause);
+        if first {
+            tracing::error!(shard = self.directory.number(), cause = %failed.cause, "stable storage failed: nothing more is acknowledged");
+            let mut queue = self.queue.borrow_mut();
+            queue.records.clear();
+            queue.ready.clear();
+            queue.relaxed.clear();
+            // Dropping the senders answers whoever waits.
+            for group in &mut queue.in_flight {
+                group.records.clear();
+            }
+            drop(queue);
+            for partition in self.partitions.borrow().values() {
+                partition.inner.borrow_mut().waiters.clear();
+            }
+        }
+        self.work.notify_waiters();
+        self.progress.notify_waiters();
+        self.background.notify_waiters();
+        self.checkpoint_work.notify_waiters();
+        failed
+    }
+
+    /// Resolves when all structural records pushed before are durable.
+    pub(crate) async fn barrier(&self) -> Result<(), LogFailed> {
+        self.failure.check()?;
+        let receiver = {
+            let mut queue = self.queue.borrow_mut();
+            let (sender, receiver) = oneshot();
+            // With the last record that waits; else with the last group in flight, since groups become durable in order.
+            if let Some(last) = queue.records.back_mut() {
+                last.waiters.push(sender);
+            } else if let Some(group) = queue.in_flight.back_mut() {
+                group.records.push(sender);
+            } else {
+                return Ok(());
+            }
+            receiver
+        };
+        self.record_durable(receiver).await
+    }
+
+    /// Lets the tail cache go down to its bound, and wakes the background if there is something for it.
+    pub(crate) fn housekeep(&self) {
+        self.tail.shrink_to(self.options.tail_cache_bytes_max);
+        if self.tail.bytes() > self.options.tail_cache_bytes_max / 2 || self.wal.borrow().ready.is_none() {
+            self.background.notify_waiters();
+        }
+        if self.wal.borrow().live_bytes() > self.options.wal_bytes_max / 3 {
+            self.checkpoint_work.notify_waiters();
+        }
+    }
+
+    /// Queues a closed segment for its index.
+    pub(crate) fn seal_later(&self, sealing: Sealing) {
+        self.sealing.borrow_mut().push_back(sealing);
+        self.background.notify_waiters();
+    }
+
+    /// Reports moved durable ends.
+    pub(crate) fn report(&self, committed: &[Committed]) {
+        if committed.is_empty() {
+            return;
+        }
+        // Cloned, so that a callback may add another.
+        let callbacks: Vec<OnCommit> = self.callbacks.borrow().clone();
+        for callback in callbacks {
+            callback(committed);
+        }
+    }
+
+    /// Takes the lock on a partition's segments, waiting for its holder.
+    pub(crate) async fn lock_segments(self: &Rc<Self>, partition: &Rc<Partition>) -> SegmentsLock {
+        loop {
+            if let Some(lock) = self.try_lock_segments(partition) {
+                return lock;
+            }
+            self.progress.notified().await;
+        }
+    }
+
+    /// Takes the lock if it is free.
+    pub(crate) fn try_lock_segments(self: &Rc<Self>, partition: &Rc<Partition>) -> Option<SegmentsLock> {
+        if partition.segments_locked.replace(true) {
+            return None;
+        }
+        Some(SegmentsLock { shard: self.clone(), partition: partition.clone() })
+    }
+
+    /// Changes a partition's settings, durably.
+    pub(crate) async fn alter(&self, partition: &Rc<Partition>, options: PartitionOptions) -> Result<(), LogFailed> {
+        // A high watermark of a relaxed partition may stand above its durable end: it has to be caught up with before the promise changes.
+        loop {
+            let mut inner = partition.inner.borrow_mut();
+            if inner.deleted {
+                return Ok(());
+            }
+            if inner.marks.high_watermark <= inner.marks.durable_end {
+                inner.options = options;
+                break;
+            }
+            drop(inner);
+            self.failure.check()?;
+            self.progress.notified().await;
+        }
+        self.log(Record { key: partition.key, entry: Entry::Options(options) }).await
+    }
+}
+
+/// The right to write, cut or remove segments of one partition.
+#[derive(Debug)]
+pub(crate) struct SegmentsLock {
+    shard: Rc<Shard>,
+    partition: Rc<Partition>,
+}
+
+impl Drop for SegmentsLock {
+    fn drop(&mut self) {
+        self.partition.segments_locked.set(false);
+        self.shard.progress.notify_waiters();
+        // A direct write may have found it taken.
+        self.shard.work.notify_waiters();
+    }
+}

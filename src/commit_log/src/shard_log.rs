@@ -1,0 +1,222 @@
+//! One shard's log: all its partitions on one disk.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shards::disk::{self, DiskError};
+use shards::executor;
+use shards::sync::Semaphore;
+use wire::{Offset, PartitionKey};
+
+use crate::checkpoint::Reach;
+use crate::failure::{Failure, LogFailed};
+use crate::file_cache::FileCache;
+use crate::format::record::{Entry, Record};
+use crate::partition::{Inner, Partition};
+use crate::partition_log::PartitionLog;
+use crate::partition_state::PartitionState;
+use crate::read_cache::ReadCache;
+use crate::segment_index::IndexCache;
+use crate::shard::{Committed, Shard};
+use crate::start::{self, Start, StartError};
+use crate::stats::{Counters, LogStats};
+use crate::tail_cache::TailCache;
+use crate::wal::Wal;
+use crate::{LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, remove, space, wal_files};
+
+/// A handle on one shard's log. Cheap to clone; stays on its shard's thread.
+#[derive(Debug, Clone)]
+pub struct ShardLog {
+    shard: Rc<Shard>,
+}
+
+/// Why a shard's log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The files of the shard's folder say something that this program cannot go on from.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The first checkpoint could not be written.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+/// Why a partition cannot be created.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CreateError {
+    /// There is one of this name.
+    #[error("the partition exists")]
+    Exists,
+    /// The log is being closed.
+    #[error("the log is closing")]
+    Closing,
+    /// The shard's storage failed.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+impl ShardLog {
+    /// Second phase of a start: goes on where recovery of all directories ended, with the partitions that this shard owns now. Returns when a
+    /// checkpoint that names them is on stable storage and a write-ahead file is ready.
+    pub async fn open(options: LogOptions, directory: ShardDirectory, states: Vec<PartitionState>) -> Result<Self, OpenError> {
+        options.check();
+        let start = start::prepare(&directory, &options).await?;
+        let shard = Rc::new(new_shard(options, directory, start));
+        for state in states {
+            assert!(state.boot < shard.options.boot, "the boot number is above all recovered ones");
+            let inner = Inner::recovered(&shard, &state);
+            let partition = Rc::new(Partition { key: state.key, inner: RefCell::new(inner), segments_locked: Cell::new(false) });
+            let other = shard.partitions.borrow_mut().insert(state.key, partition);
+            assert!(other.is_none(), "a partition has one state: {:?}", state.key);
+        }
+        wal_files::prepare(&shard).await?;
+        checkpoint::run(&shard, Reach::Due).await?;
+        space::look(&shard).await;
+        executor::spawn(commit::run(shard.clone())).detach();
+        executor::spawn(wal_files::run(shard.clone())).detach();
+        executor::spawn_background(background::run(shard.clone())).detach();
+        executor::spawn_background(background::run_checkpoints(shard.clone())).detach();
+        executor::spawn_background(space::watch(shard.clone())).detach();
+        Ok(Self { shard })
+    }
+
+    /// Begins a partition, empty. It can be appended to at once; it exists after a crash as soon as an append to it is durable, or when
+    /// [`ShardLog::barrier`] resolves.
+    pub fn create_partition(&self, key: PartitionKey, options: PartitionOptions) -> Result<PartitionLog, CreateError> {
+        self.shard.failure.check()?;
+        if self.shard.closing.get() {
+            return Err(CreateError::Closing);
+        }
+        let start = Offset(0);
+        let state = PartitionState::new(key, self.shard.options.boot, options, start);
+        let inner = Inner::recovered(&self.shard, &state);
+        let partition = Rc::new(Partition { key, inner: RefCell::new(inner), segments_locked: Cell::new(false) });
+        {
+            let mut partitions = self.shard.partitions.borrow_mut();
+            if partitions.contains_key(&key) {
+                return Err(CreateError::Exists);
+            }
+            partitions.insert(key, partition.clone());
+        }
+        self.shard.note(Record { key, entry: Entry::Created { options, start } });
+        Ok(PartitionLog { shard: self.shard.clone(), partition })
+    }
+
+    /// Ends a partition, durably when this returns; its files are removed in the background. One that does not exist is no error.
+    pub async fn delete_partition(&self, key: PartitionKey) -> Result<(), LogFailed> {
+        remove::delete(&self.shard, key).await
+    }
+
+    /// Resolves when everything recorded up to now (creations, options, batches of stable partitions) is on stable storage.
+    pub async fn barrier(&self) -> Result<(), LogFailed> {
+        self.shard.barrier().await
+    }
+
+    /// A partition of this shard.
+    pub fn partition(&self, key: PartitionKey) -> Option<PartitionLog> {
+        let partition = self.shard.partitions.borrow().get(&key).cloned()?;
+        Some(PartitionLog { shard: self.shard.clone(), partition })
+    }
+
+    /// All partitions of this shard, in the order of their keys.
+    pub fn partitions(&self) -> Vec<PartitionLog> {
+        let partitions = checkpoint::all(&self.shard);
+        partitions.into_iter().map(|partition| PartitionLog { shard: self.shard.clone(), partition }).collect()
+    }
+
+    /// Calls `callback` after each commit with the partitions whose durable end moved. It runs within the commit loop: short, and no await.
+    pub fn on_commit(&self, callback: impl Fn(&[Committed]) + 'static) {
+        self.shard.callbacks.borrow_mut().push(Rc::new(callback));
+    }
+
+    /// The failure of this shard's storage, if it failed.
+    pub fn failure(&self) -> Option<LogFailed> {
+        self.shard.failure.get()
+    }
+
+    /// Resolves when this shard's storage fails. From then on nothing is acknowledged; the process should end.
+    pub async fn failed(&self) -> LogFailed {
+        self.shard.failure.wait().await
+    }
+
+    /// Counters and levels.
+    pub fn stats(&self) -> LogStats {
+        let shard = &self.shard;
+        LogStats {
+            queue_bytes: shard.queue_bytes.get(),
+            tail_cache_bytes: shard.tail.bytes(),
+            read_cache_bytes: shard.reads.bytes(),
+            wal_live_bytes: shard.wal.borrow().live_bytes(),
+            disk_free_bytes: shard.free_bytes.get(),
+            disk_full: shard.disk_full.get(),
+            open_files: shard.files.len() as u64,
+            partitions: shard.partitions.borrow().len() as u64,
+            ..shard.counters.get()
+        }
+    }
+
+    /// Writes a checkpoint now.
+    pub async fn checkpoint(&self) -> Result<(), LogFailed> {
+        checkpoint::run(&self.shard, Reach::Due).await
+    }
+
+    /// Ends the log in order: everything appended becomes durable, everything moves into segments, and a checkpoint leaves nothing to replay.
+    /// Appends are refused from the call on; reads go on.
+    pub async fn close(&self) -> Result<(), LogFailed> {
+        let shard = &self.shard;
+        shard.closing.set(true);
+        loop {
+            shard.failure.check()?;
+            if commit::is_idle(shard) {
+                break;
+            }
+            let progress = shard.progress.notified();
+            commit::release_relaxed(shard);
+            progress.await;
+        }
+        checkpoint::run(shard, Reach::Everything).await?;
+        while background::seal_one(shard).await? {}
+        disk::syncfs(shard.directory.disk()).await.map_err(|error| shard.fail(&error))?;
+        shard.background.notify_waiters();
+        shard.checkpoint_work.notify_waiters();
+        shard.work.notify_waiters();
+        Ok(())
+    }
+}
+
+fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Shard {
+    Shard {
+        disk: Arc::from(directory.disk()),
+        storage_id: start.wal.storage_id,
+        partitions: RefCell::default(),
+        queue: RefCell::default(),
+        work: Default::default(),
+        progress: Default::default(),
+        background: Default::default(),
+        checkpoint_work: Default::default(),
+        checkpoint_turn: Semaphore::new(1),
+        wal: RefCell::new(Wal::new(start.wal, start.spare)),
+        failure: Failure::default(),
+        tail: TailCache::default(),
+        files: FileCache::new(options.open_files_max),
+        reads: ReadCache::new(options.read_cache_bytes_max, options.read_depth),
+        indexes: IndexCache::default(),
+        sealing: RefCell::default(),
+        counters: Counters::default(),
+        queue_bytes: Cell::new(0),
+        free_bytes: Cell::new(u64::MAX),
+        disk_full: Cell::new(false),
+        closing: Cell::new(false),
+        removals: Cell::new(0),
+        checkpoint_wanted: Cell::new(false),
+        checkpoint_number: Cell::new(start.checkpoint_number),
+        relaxed_timer: Cell::new(false),
+        callbacks: RefCell::default(),
+        directory,
+        options,
+    }
+}

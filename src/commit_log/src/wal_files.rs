@@ -1,0 +1,76 @@
+//! Makes write-ahead files ready before they are needed: zero-filled once, later only renamed.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use shards::disk::{self, DiskError, File, OpenOptions};
+
+use crate::format::file_header::file_name;
+use crate::shard::Shard;
+use crate::wal::ReadyFile;
+
+/// Keeps one file ready, until the log is closed.
+pub(crate) async fn run(shard: Rc<Shard>) {
+    while !shard.closing.get() && shard.failure.get().is_none() {
+        let wake = shard.background.notified();
+        match prepare(&shard).await {
+            Ok(true) => shard.work.notify_waiters(),
+            Ok(false) => wake.await,
+            // Without a next file the log cannot go on; with ENOSPC neither, and the marks on free space have failed to keep it away.
+            Err(error) => {
+                shard.fail(&error);
+            }
+        }
+    }
+}
+
+/// Makes a file ready if none is and the size of the log allows it.
+pub(crate) async fn prepare(shard: &Shard) -> Result<bool, DiskError> {
+    let (sequence, spare) = {
+        let mut wal = shard.wal.borrow_mut();
+        if wal.ready.is_some() {
+            return Ok(false);
+        }
+        if (wal.file_count() as u64 + 1) * wal.file_bytes > shard.options.wal_bytes_max {
+            // A checkpoint has to let some go first.
+            shard.checkpoint_wanted.set(true);
+            drop(wal);
+            shard.checkpoint_work.notify_waiters();
+            return Ok(false);
+        }
+        let sequence = wal.next_file_sequence;
+        wal.next_file_sequence += 1;
+        (sequence, wal.spare.pop())
+    };
+    let folder = shard.directory.path();
+    let file = match spare {
+        Some(old) => recycle(&folder, old, sequence).await?,
+        None => create(&folder, sequence, shard.options.wal_file_bytes).await?,
+    };
+    shard.wal.borrow_mut().ready = Some(ReadyFile { sequence, file: Rc::new(file) });
+    Ok(true)
+}
+
+/// Gives an old file a new name. Its old blocks bear the old sequence, so that they do not pass for new ones.
+async fn recycle(folder: &Path, old: u64, sequence: u64) -> Result<File, DiskError> {
+    let path = folder.join(file_name(sequence));
+    disk::rename(&folder.join(file_name(old)), &path).await?;
+    disk::sync_dir(folder).await?;
+    open(&path).await
+}
+
+/// Writes zeros over a new file: later writes into it change no metadata, which makes them several times faster.
+async fn create(folder: &Path, sequence: u64, bytes: u64) -> Result<File, DiskError> {
+    let path = folder.join(file_name(sequence));
+    let file = File::open(&path, OpenOptions::creating_new()).await?;
+    file.fallocate(0, bytes).await?;
+    file.write_zeroes(0, bytes).await?;
+    file.fdatasync().await?;
+    file.close().await?;
+    disk::sync_dir(folder).await?;
+    open(&path).await
+}
+
+async fn open(path: &Path) -> Result<File, DiskError> {
+    File::open(path, OpenOptions::writing().with_dsync()).await
+}
