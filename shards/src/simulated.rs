@@ -31,6 +31,7 @@ mod world;
 use std::future::Future;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use disk::{CrashCounts, CrashMode, Disk, DiskOptions, DiskStatistics, Fault, FaultCounts, FaultKind, Latency, Target};
@@ -40,6 +41,8 @@ pub(crate) use world::{Sleep, World};
 
 use crate::ShardId;
 use crate::machine::{self, Machine};
+use crate::mesh::{Mesh, Wires};
+use crate::run::ShardContext;
 use world::Stop;
 
 /// When the power goes.
@@ -92,6 +95,17 @@ pub struct Report<T> {
     pub ended_at: Duration,
 }
 
+impl<T> Report<T> {
+    fn map<U>(self, convert: impl FnOnce(T) -> U) -> Report<U> {
+        let outcome = match self.outcome {
+            Outcome::Finished(output) => Outcome::Finished(convert(output)),
+            Outcome::Crashed => Outcome::Crashed,
+            Outcome::Stuck => Outcome::Stuck,
+        };
+        Report { outcome, trace_hash: self.trace_hash, io_count: self.io_count, ended_at: self.ended_at }
+    }
+}
+
 /// One start of the simulated machine.
 pub struct Simulation {
     seed: u64,
@@ -120,45 +134,56 @@ impl Simulation {
     ///
     /// When the program panics.
     pub fn run<T: 'static>(self, program: impl Future<Output = T> + 'static) -> Report<T> {
-        let mut program = Some(program);
-        let report = self.run_shards(1, move |_| program.take().expect("one shard is started once"));
-        let outcome = match report.outcome {
-            Outcome::Finished(mut outputs) => Outcome::Finished(outputs.pop().expect("one shard has one output")),
-            Outcome::Crashed => Outcome::Crashed,
-            Outcome::Stuck => Outcome::Stuck,
-        };
-        Report { outcome, trace_hash: report.trace_hash, io_count: report.io_count, ended_at: report.ended_at }
+        let report = self.run_tasks(|world| vec![world.spawn_on(ShardId(0), program)]);
+        report.map(|mut outputs| outputs.pop().expect("one task has one output"))
     }
 
-    /// Runs one program per shard, interleaved, until all have ended.
-    pub fn run_shards<T: 'static, F: Future<Output = T> + 'static>(
+    /// Runs one program per shard, interleaved and connected by a mesh, until all have ended. What each returned is in their order.
+    ///
+    /// # Panics
+    ///
+    /// When a program panics, or leaves the mesh without closing it while others still use it.
+    pub fn run_shards<M: Send + 'static, T: 'static, F: Future<Output = T> + 'static>(
         self,
-        count: u16,
-        mut start: impl FnMut(ShardId) -> F,
+        shard_count: u16,
+        start: impl Fn(ShardContext<M>) -> F + 'static,
     ) -> Report<Vec<T>> {
+        let wires = Arc::new(Wires::new(shard_count));
+        let start = Rc::new(start);
+        self.run_tasks(|world| {
+            let shards = (0..shard_count).map(ShardId);
+            let roots = shards.map(|shard| {
+                let (wires, start) = (wires.clone(), start.clone());
+                world.spawn_on(shard, async move {
+                    let mesh = Mesh::connect(wires, shard);
+                    start(ShardContext { shard, shard_count, mesh }).await
+                })
+            });
+            roots.collect()
+        })
+    }
+
+    fn run_tasks<T: 'static>(self, start: impl FnOnce(&World) -> Vec<Task<T>>) -> Report<Vec<T>> {
         let world = World::new(self.seed, &self.options, self.mounts.clone());
         let entered = machine::enter(Machine::Simulated(world.clone()));
         let stopper = Stopper { world: world.clone() };
-        let roots: Vec<Task<T>> = (0..count).map(|shard| world.spawn_on(ShardId(shard), start(ShardId(shard)))).collect();
-        let roots = Rc::new(roots);
-        let watched = roots.clone();
-        let stop = world.run_until(&move || watched.iter().all(Task::is_finished));
+        let roots = start(&world);
+        let stop = world.run_until(&|| roots.iter().all(Task::is_finished));
         let trace_hash = world.trace_hash();
         let io_count = world.io_count();
         let ended_at = Duration::from_nanos(world.monotonic_ns());
         drop(stopper);
+        let mut random = Random::new(self.seed, Concern::Crash);
         let outcome = match stop {
             Stop::RootFinished => {
-                self.disks().for_each(|disk| disk.settle());
+                self.disks().for_each(Disk::settle);
                 Outcome::Finished(roots.iter().map(|root| root.take_output().expect("a finished task has its output")).collect())
             }
             Stop::Crash => {
-                let mut random = Random::new(self.seed, Concern::Crash);
                 self.disks().for_each(|disk| disk.crash_with(self.options.crash_mode, &mut random));
                 Outcome::Crashed
             }
             Stop::Stuck => {
-                let mut random = Random::new(self.seed, Concern::Crash);
                 self.disks().for_each(|disk| disk.crash_with(CrashMode::Kill, &mut random));
                 Outcome::Stuck
             }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{finish_on, new_disk, pages, run_on};
 use crate::disk::{File, OpenOptions};
+use crate::run::ShardContext;
 use crate::simulated::{CrashPoint, Outcome, SimOptions, Simulation};
 use crate::{ShardId, clock, executor};
 
@@ -91,16 +92,29 @@ fn a_program_that_waits_for_nothing_is_stuck() {
 #[test]
 fn a_crash_comes_at_its_time() {
     let options = SimOptions { crash: Some(CrashPoint::Time(Duration::from_secs(3))), ..SimOptions::default() };
-    let report = Simulation::new(1, options).run(clock::sleep(Duration::from_secs(100)));
+    let report = Simulation::new(1, options).run(async { clock::sleep(Duration::from_secs(100)).await });
     assert_eq!(report.outcome, Outcome::Crashed);
     assert_eq!(report.ended_at, Duration::from_secs(3));
 }
 
 #[test]
-fn shards_know_who_they_are() {
-    let report = Simulation::new(1, SimOptions::default()).run_shards(3, |_| async {
-        executor::yield_now().await;
-        executor::spawn(async { executor::current_shard() }).await
-    });
-    assert_eq!(report.outcome, Outcome::Finished(vec![ShardId(0), ShardId(1), ShardId(2)]));
+fn shards_know_who_they_are_and_talk_through_the_mesh() {
+    for seed in 0..20 {
+        let report = Simulation::new(seed, SimOptions::default()).run_shards(3, |context: ShardContext<u16>| async move {
+            assert_eq!(executor::spawn(async { executor::current_shard() }).await, context.shard);
+            for target in 0..context.shard_count {
+                context.mesh.send(ShardId(target), target + 10 * context.shard.0).unwrap();
+            }
+            context.mesh.close();
+            let mut received = Vec::new();
+            while let Some((source, message)) = context.mesh.recv().await {
+                assert_eq!(message, context.shard.0 + 10 * source.0);
+                received.push(source);
+            }
+            received.sort();
+            received
+        });
+        let all = vec![ShardId(0), ShardId(1), ShardId(2)];
+        assert_eq!(report.outcome, Outcome::Finished(vec![all.clone(), all.clone(), all]));
+    }
 }
