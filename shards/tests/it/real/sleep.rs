@@ -1,0 +1,86 @@
+//! B1: glommio's loop sleeps although tasks are ready, when its preempt timer fires before the first queue has run. That needs
+//! another thread on the same processor that takes time from the shard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shards::run::{CorePlan, RunOptions};
+use shards::{clock, executor};
+
+/// Set to run the long form: 20 runs of 8 seconds, no gap above 250 ms, and a run without the guards that must fail.
+const LONG: &str = "SHARDS_TEST_LONG";
+
+/// The longest time between two steps of a task that is always ready or about to be woken, over a run.
+fn longest_gap(run: Duration, guards: bool) -> Duration {
+    let plan = CorePlan::shared(1).unwrap();
+    let cpu = plan.shards[0].cpu as usize;
+    let mut options = RunOptions::new(plan);
+    options.io_memory_bytes = super::IO_MEMORY_BYTES;
+    options.preempt = Duration::from_micros(500);
+    options.guards = guards;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let hog = std::thread::spawn(move || {
+        assert!(core_affinity::set_for_current(core_affinity::CoreId { id: cpu }));
+        while !stopped.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
+    let (sender, gaps) = std::sync::mpsc::channel();
+    let running = shards::run::run::<(), _, _, _>(options, move |_| {
+        let sender = sender.clone();
+        async move {
+            let start = clock::monotonic();
+            let mut last = start;
+            let mut longest = Duration::ZERO;
+            while last.since(start) < run {
+                // Bursts of ready work, then a short sleep: both ways into the loop's decision.
+                for _ in 0..20 {
+                    executor::yield_now().await;
+                }
+                clock::sleep(Duration::from_micros(300)).await;
+                let now = clock::monotonic();
+                longest = longest.max(now.since(last));
+                last = now;
+            }
+            sender.send(longest).unwrap();
+            Ok::<(), String>(())
+        }
+    })
+    .unwrap();
+    // A shard that has gone to sleep for good is seen from here.
+    let limit = Instant::now() + run + Duration::from_secs(30);
+    let gap = loop {
+        match gaps.recv_timeout(Duration::from_millis(50)) {
+            Ok(gap) => {
+                running.join().unwrap();
+                break gap;
+            }
+            Err(_) if Instant::now() > limit => break Duration::MAX,
+            Err(_) => {}
+        }
+    };
+    stop.store(true, Ordering::Relaxed);
+    hog.join().unwrap();
+    gap
+}
+
+#[test]
+fn b1_a_shard_with_ready_tasks_does_not_sleep() {
+    if std::env::var_os(LONG).is_some() {
+        for run in 0..20 {
+            let gap = longest_gap(Duration::from_secs(8), true);
+            eprintln!("run {run}: longest gap {gap:?}");
+            assert!(gap < Duration::from_millis(250), "run {run}: {gap:?}");
+        }
+        let unguarded = (0..20).map(|_| longest_gap(Duration::from_secs(8), false)).max();
+        eprintln!("without the guards: longest gap {unguarded:?}");
+        assert!(unguarded > Some(Duration::from_millis(250)), "the guards are not needed: {unguarded:?}");
+    } else {
+        // Other tests share the processor: only a sleep for good counts.
+        for _ in 0..2 {
+            assert!(longest_gap(Duration::from_secs(2), true) < Duration::from_secs(10));
+        }
+    }
+}
