@@ -98,7 +98,7 @@ fn ring_error(cause: &std::io::Error, kernel: &str, proc: &Path) -> ProbeError {
 /// Checks, and raises when allowed, the limit of locked memory.
 pub(crate) fn locked_memory(io_memory_bytes_total: u64) -> Result<LockedMemory, ProbeError> {
     let needed = io_memory_bytes_total.saturating_mul(RINGS_PER_SHARD).saturating_add(LOCKED_RESERVE_BYTES);
-    if has_ipc_lock(&fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+    if has_ipc_lock(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default()) {
         return Ok(LockedMemory::Privileged);
     }
     let limit = getrlimit(Resource::Memlock);
@@ -124,7 +124,7 @@ fn judge_limit(limit: Option<u64>, needed: u64) -> Result<LockedMemory, ProbeErr
     }
 }
 
-/// The effective capabilities in the text of /proc/self/status hold CAP_IPC_LOCK.
+/// The effective capabilities in the text of /proc/thread-self/status hold CAP_IPC_LOCK.
 fn has_ipc_lock(status: &str) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let set = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());

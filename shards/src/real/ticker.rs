@@ -87,11 +87,11 @@ impl MonitorStop {
     }
 }
 
-/// The monitor thread: wakes shards whose ticks have stopped, and calls `watch` every round.
+/// The monitor thread: wakes shards whose ticks have stopped, and calls `watch` every round. Ends when told, or with the shards.
 pub(super) fn monitor(pulses: &[Arc<Pulse>], wake: bool, stalls: &AtomicU64, stop: &MonitorStop, mut watch: impl FnMut()) {
     let start = Instant::now();
     let mut seen: Vec<(u64, Instant)> = pulses.iter().map(|_| (0, start)).collect();
-    while !stop.wait() {
+    while !stop.wait() && !pulses.iter().all(|pulse| pulse.ended.load(Ordering::Acquire)) {
         let now = Instant::now();
         for (pulse, (ticks, since)) in pulses.iter().zip(&mut seen) {
             let present = pulse.ticks.load(Ordering::Relaxed);
