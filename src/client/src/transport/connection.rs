@@ -85,11 +85,9 @@ impl Connection {
         attachments: Vec<Bytes>,
         timeout: Duration,
     ) -> Result<impl Future<Output = Result<(R::Reply, Frame)>> + Send + 'static> {
-        if !self.apis.is_empty() {
-            if ApiRange::common(R::API, &self.apis).is_none() {
-                let cause = format!("the broker speaks no version of {} that this client does", R::API);
-                return Err(ClientError::new(ErrorKind::Protocol, operation, &*self.place, cause));
-            }
+        if !self.apis.is_empty() && ApiRange::common(R::API, &self.apis).is_none() {
+            let cause = format!("the broker speaks no version of {} that this client does", R::API);
+            return Err(ClientError::new(ErrorKind::Protocol, operation, &*self.place, cause));
         }
         let correlation = self.correlation.fetch_add(1, Ordering::Relaxed);
         let attachment_bytes: usize = attachments.iter().map(Bytes::len).sum();
