@@ -17,13 +17,23 @@
 //! - A message lost, duplicated, reordered or damaged fails the run, whatever its latency.
 //! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker.
 
+pub mod broker_process;
 pub mod driver;
 pub mod hdr_files;
 pub mod latency;
+pub mod live;
 pub mod machine;
 pub mod message;
 pub mod mock;
+pub mod omb;
 pub mod plan;
+pub mod plot;
+pub mod process;
+pub mod result;
+pub mod run;
+pub mod saturation;
+pub mod scenario;
+pub mod trial;
 pub mod verify;
 pub mod workload;
 
@@ -31,6 +41,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+
+/// Exit code of what was done and is not good.
+pub(crate) const EXIT_MISSED: u8 = 1;
+/// Exit code of what could not be done.
+pub(crate) const EXIT_CANNOT: u8 = 2;
 
 /// Arguments of `corelane perf`.
 #[derive(Debug, clap::Args)]
@@ -41,8 +56,25 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make load, open loop, and check every message; against a running broker or with --embedded
+    ///
+    /// Exits with 1 when the run is invalid, a message was lost, duplicated, reordered or damaged, the rate was not kept up, or an
+    /// objective was missed.
+    Run(Box<run::RunArgs>),
+    /// Draw the publish latencies of result files into one plot
+    Plot(PlotArgs),
     /// Print what decides figures on this machine: CPU, kernel, io_uring, disk, file system, limits, steal time
     Machine(MachineArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct PlotArgs {
+    /// Result files of `perf run --out`
+    #[arg(required = true, value_name = "RESULT.json")]
+    results: Vec<PathBuf>,
+    /// The plot
+    #[arg(long, value_name = "FILE.svg", default_value = "latency.svg")]
+    out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,6 +92,17 @@ struct MachineArgs {
 /// 0: done and good. 1: done, but a run was invalid, a message was wrong, an objective was missed or a bar failed. 2: could not be done.
 pub fn main(args: Args) -> ExitCode {
     match args.command {
+        Command::Run(args) => run::main(&args),
+        Command::Plot(args) => match plot::compare(&args.results, &args.out) {
+            Ok(()) => {
+                println!("{}", args.out.display());
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(EXIT_CANNOT)
+            }
+        },
         Command::Machine(args) => machine_main(&args),
     }
 }

@@ -182,13 +182,14 @@ impl Delivered {
         self.streams.values().map(|received| received.ranges.len()).sum()
     }
 
-    /// The judgement over everything received, against what was acknowledged.
-    pub fn judge(&self, acknowledged: &Acknowledged) -> Counts {
+    /// The judgement over everything received, against what was acknowledged in `partitions`.
+    pub fn judge(&self, acknowledged: &Acknowledged, partitions: Range<u32>) -> Counts {
         let lost = |(stream, ranges): (&Stream, &RangeSet)| -> u64 {
             let arrived = self.streams.get(stream).map_or(0, |received| ranges.common(&received.ranges));
             ranges.len() - arrived
         };
-        Counts { lost: acknowledged.streams.iter().map(lost).sum(), ..self.counts }
+        let mine = acknowledged.streams.iter().filter(|((partition, _), _)| partitions.contains(partition));
+        Counts { lost: mine.map(lost).sum(), ..self.counts }
     }
 }
 
@@ -217,7 +218,7 @@ mod tests {
         for &sequence in sequences {
             delivered.receive(3, &message(1, 3, sequence));
         }
-        assert_eq!(delivered.judge(&acks), Counts { lost, reordered, duplicated, damaged: 0 }, "{sequences:?}");
+        assert_eq!(delivered.judge(&acks, 0..10), Counts { lost, reordered, duplicated, damaged: 0 }, "{sequences:?}");
     }
 
     #[test]
@@ -241,7 +242,7 @@ mod tests {
         bytes[33] ^= 1;
         assert_eq!(delivered.receive(0, &bytes), None);
         assert_eq!(delivered.receive(7, &message(0, 0, 1)), None);
-        assert_eq!(delivered.judge(&acks), Counts { lost: 2, damaged: 2, ..Counts::default() });
+        assert_eq!(delivered.judge(&acks, 0..10), Counts { lost: 2, damaged: 2, ..Counts::default() });
     }
 
     proptest! {

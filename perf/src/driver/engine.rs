@@ -33,6 +33,8 @@ pub struct Load {
     pub books: Books,
     /// Books of the consumers.
     pub inbox: Inbox,
+    /// How many subscriptions receive each message.
+    pub copies: u64,
 }
 
 /// The phases of a run.
@@ -183,6 +185,33 @@ pub fn run(load: Load, schedule: Schedule, observe: &mut dyn FnMut(&Second)) -> 
     engine.run(started)
 }
 
+/// Lets one consumer read until it has `messages`, or for `time_max`.
+///
+/// # Errors
+/// As [`run`].
+pub fn drain(
+    mut links: Vec<Link>,
+    mut consumer: Consumer,
+    inbox: &mut Inbox,
+    messages: u64,
+    time_max: Duration,
+) -> Result<(), DriverError> {
+    let started = Instant::now();
+    let mut touched = Vec::new();
+    while inbox.messages() < messages && started.elapsed() < time_max {
+        // Blocking sockets, one after the other: nothing is timed here.
+        consumer.send(&mut links, &mut touched);
+        touched.sort_unstable();
+        for link in touched.drain(..) {
+            links[link].flush()?;
+            let (header, frame) = links[link].wait_frame()?;
+            let address = links[link].address();
+            consumer.reply(link, address, &header, &frame, 0, inbox)?;
+        }
+    }
+    Ok(())
+}
+
 impl Engine<'_> {
     fn register(&mut self) -> Result<(), DriverError> {
         for (consumer, item) in self.load.consumers.iter().enumerate() {
@@ -222,11 +251,11 @@ impl Engine<'_> {
                 (begin_backlog, begin_unanswered) = (self.backlog(), self.unanswered());
             }
             if let Some(backlog) = self.schedule.backlog {
-                if !self.consuming && self.backlog() >= backlog.messages * self.load.inbox.subscriptions.len() as u64 {
+                if !self.consuming && self.backlog() >= backlog.messages * self.load.copies {
                     self.consuming = true;
                     drain_started_ns = Some(now_ns);
                 }
-                let left = backlog.messages as f64 * self.load.inbox.subscriptions.len() as f64 * (1.0 - backlog.drain_ratio);
+                let left = (backlog.messages * self.load.copies) as f64 * (1.0 - backlog.drain_ratio);
                 // "Drained" to the last message never comes under load: what a second of load adds does not count.
                 let floor = left.max(self.load.books.counts.acked as f64 * 1e9 / now_ns.max(1) as f64);
                 if let Some(start_ns) = drain_started_ns.filter(|_| measured.end == u64::MAX && self.backlog() as f64 <= floor) {
@@ -314,9 +343,8 @@ impl Engine<'_> {
     }
 
     fn backlog(&self) -> u64 {
-        let acked = self.load.books.counts.acked;
         // A message may reach its consumer before its producer reads the acknowledgement.
-        self.load.inbox.subscriptions.iter().map(|subscription| acked.saturating_sub(subscription.messages)).sum()
+        (self.load.books.counts.acked * self.load.copies).saturating_sub(self.load.inbox.messages())
     }
 
     fn mark(&self, at_ns: u64) -> Mark {
@@ -387,7 +415,7 @@ impl Engine<'_> {
         for _ in 0..READS_PER_TURN_MAX {
             let more = self.load.links[index].fill()?;
             let now_ns = self.now_ns();
-            let Load { links, producers, consumers, books, inbox } = &mut self.load;
+            let Load { links, producers, consumers, books, inbox, copies: _ } = &mut self.load;
             let link = &mut links[index];
             let address = link.address();
             while let Some((header, frame)) = link.next_frame()? {
