@@ -5,6 +5,7 @@ use thiserror::Error as ThisError;
 
 use crate::AlignedVec;
 use crate::api::Api;
+use crate::frame::FrameError;
 use crate::limits::ALIGNMENT_BYTES;
 
 /// A body that is not an archive of what the frame says it is.
@@ -47,6 +48,14 @@ pub trait Body: Sized {
     /// # Errors
     /// [`BodyError::Archive`] when they are not an archive of this type.
     fn decode(bytes: &[u8]) -> Result<Self, BodyError>;
+
+    /// Compares counts with the limits of the protocol; [`crate::decode_body`] does it after decoding.
+    ///
+    /// # Errors
+    /// [`FrameError::TooMany`], for a body that names more of something than it may.
+    fn check_limits(&self) -> Result<(), FrameError> {
+        Ok(())
+    }
 }
 
 /// A request: its number, and what answers it.
@@ -57,10 +66,11 @@ pub trait Request: Body {
     type Reply: Body;
 }
 
-/// Implements [`Body`] for archived structs; the first of `request = Api => reply` also gets [`Request`].
+/// Implements [`Body`] for archived structs; the first of `request = Api => reply` also gets [`Request`], and its method after
+/// `within` becomes [`Body::check_limits`].
 macro_rules! bodies {
-    ($($request:ident = $api:ident => $reply:ident;)*) => {$(
-        $crate::body::bodies!(@body $request);
+    ($($request:ident $(within $limits:ident)? = $api:ident => $reply:ident;)*) => {$(
+        $crate::body::bodies!(@body $request $(within $limits)?);
         $crate::body::bodies!(@body $reply);
 
         impl $crate::body::Request for $request {
@@ -68,7 +78,7 @@ macro_rules! bodies {
             type Reply = $reply;
         }
     )*};
-    (@body $name:ident) => {
+    (@body $name:ident $(within $limits:ident)?) => {
         impl $crate::body::Body for $name {
             type Archived = rkyv::Archived<$name>;
 
@@ -91,6 +101,10 @@ macro_rules! bodies {
                         .map_err(|error| $crate::body::archive_error(stringify!($name), bytes, &error))
                 })
             }
+
+            $(fn check_limits(&self) -> Result<(), $crate::frame::FrameError> {
+                self.$limits()
+            })?
         }
     };
 }

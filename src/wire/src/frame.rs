@@ -66,12 +66,14 @@ pub fn encode_reply<T: Body>(request: &FrameHeader, body: &T, attachment_bytes: 
     encode_frame(request.api, request.api_version, FRAME_FLAG_REPLY, request.correlation_id, body, attachment_bytes)
 }
 
-/// A body as an owned value.
+/// A body as an owned value, within the limits of the protocol.
 ///
 /// # Errors
-/// When the bytes are not an archive of `T`.
+/// When the bytes are not an archive of `T`, or name more of something than a body may.
 pub fn decode_body<T: Body>(body: &[u8]) -> Result<T, FrameError> {
-    Ok(T::decode(body)?)
+    let body = T::decode(body)?;
+    body.check_limits()?;
+    Ok(body)
 }
 
 /// A body read in place.

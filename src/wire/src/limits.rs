@@ -1,6 +1,7 @@
 //! Every limit of the protocol, in one place, each with its reason.
 //!
 //! A length read from bytes is compared with one of these before anything is allocated from it. Units stand last in the names.
+//! What an operator may choose within them (connections, bytes in flight, topics) is the broker's configuration.
 
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
@@ -75,9 +76,6 @@ pub const ATTACHMENT_BYTES_MAX: u32 = FRAME_BYTES_MAX - REQUEST_BODY_BYTES_MAX -
 /// The most a fetch may ask for. Equal to what a frame can carry.
 pub const FETCH_BYTES_MAX: u32 = ATTACHMENT_BYTES_MAX;
 
-/// What a fetch returns when its client states no wish.
-pub const FETCH_BYTES_MAX_DEFAULT: u32 = 16 * MIB;
-
 /// Partitions named in one produce, fetch or list-offsets request: keeps the body under its limit and the answer under a frame.
 pub const PARTITIONS_PER_REQUEST_MAX: usize = 4096;
 
@@ -99,23 +97,11 @@ pub const PARTITIONS_PER_TOPIC_MAX: u32 = 1000;
 /// Copies of a partition.
 pub const REPLICATION_FACTOR_MAX: u16 = 7;
 
-/// Topics of a cluster: each costs a metadata entry on every broker.
-pub const TOPICS_MAX: usize = 10_000;
-
 /// Client id in Hello: it is logged and used as a metric label.
 pub const CLIENT_ID_BYTES_MAX: usize = 255;
 
 /// Version ranges in Hello: more than there will be requests.
 pub const API_VERSIONS_MAX: usize = 256;
-
-/// Connections of one shard. Each holds a read buffer and a task; a client needs one per (broker, shard).
-pub const CONNECTIONS_PER_SHARD_MAX_DEFAULT: u32 = 10_000;
-
-/// Bytes of unanswered requests of one connection, beyond which the broker stops reading from it.
-pub const CONNECTION_IN_FLIGHT_BYTES_MAX: u32 = 2 * FRAME_BYTES_MAX;
-
-/// Unanswered requests of one connection, beyond which the broker stops reading from it.
-pub const CONNECTION_IN_FLIGHT_REQUESTS_MAX: usize = 1024;
 
 /// Segment file size: the smallest holds a largest batch, the largest keeps offsets within it in 32 bits.
 pub const SEGMENT_BYTES_MIN: u64 = 64 * MIB as u64;
@@ -152,11 +138,9 @@ const _: () = {
     // Two largest batches do not fit, one does, whatever the body.
     assert!(BATCH_BYTES_MAX <= ATTACHMENT_BYTES_MAX);
     assert!(REPLY_BODY_BYTES_MAX + FRAME_HEADER_BYTES as u32 <= FRAME_BYTES_MAX);
-    assert!(FETCH_BYTES_MAX_DEFAULT <= FETCH_BYTES_MAX);
     // A request that names everything it may stays under its body limit.
     assert!(PARTITIONS_PER_REQUEST_MAX * 64 + BATCHES_PER_REQUEST_MAX * 4 <= REQUEST_BODY_BYTES_MAX as usize);
     assert!(TOPICS_PER_REQUEST_MAX * (TOPIC_NAME_BYTES_MAX + 7) <= REQUEST_BODY_BYTES_MAX as usize);
-    assert!(CONNECTION_IN_FLIGHT_BYTES_MAX >= FRAME_BYTES_MAX);
     assert!(SEGMENT_BYTES_MIN >= BATCH_BYTES_MAX as u64);
     assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_DEFAULT);
     assert!(SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);

@@ -95,5 +95,5 @@ impl FetchReply {
 }
 
 bodies! {
-    FetchRequest = Fetch => FetchReply;
+    FetchRequest within check = Fetch => FetchReply;
 }

@@ -5,6 +5,9 @@ use rkyv::{Archive, Deserialize, Serialize};
 use crate::api::ApiRange;
 use crate::body::bodies;
 use crate::error_code::ErrorCode;
+use crate::frame::FrameError;
+use crate::limits::API_VERSIONS_MAX;
+use crate::messages::produce::check_count;
 
 /// Says who connects, what it speaks, and which shard it wants. Its layout never changes: versions are negotiated by it.
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
@@ -15,6 +18,12 @@ pub struct HelloRequest {
     pub versions: Vec<ApiRange>,
     /// The shard that owns what this connection will ask for; `None` for any.
     pub shard_wanted: Option<u16>,
+}
+
+impl HelloRequest {
+    fn check(&self) -> Result<(), FrameError> {
+        check_count("versions in a greeting", self.versions.len(), API_VERSIONS_MAX)
+    }
 }
 
 /// Says who answers.
@@ -41,5 +50,5 @@ pub struct HelloReply {
 }
 
 bodies! {
-    HelloRequest = Hello => HelloReply;
+    HelloRequest within check = Hello => HelloReply;
 }

@@ -4,13 +4,22 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::body::bodies;
 use crate::error_code::ErrorCode;
+use crate::frame::FrameError;
 use crate::ids::{Offset, PartitionIndex, TimestampMs, TopicId};
+use crate::limits::PARTITIONS_PER_REQUEST_MAX;
+use crate::messages::produce::check_count;
 
 /// Asks for offsets.
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub struct ListOffsetsRequest {
     /// The partitions.
     pub partitions: Vec<ListOffsetsPartition>,
+}
+
+impl ListOffsetsRequest {
+    fn check(&self) -> Result<(), FrameError> {
+        check_count("partitions in a request", self.partitions.len(), PARTITIONS_PER_REQUEST_MAX)
+    }
 }
 
 /// What to find in one partition.
@@ -58,5 +67,5 @@ pub struct ListOffsetsPartitionReply {
 }
 
 bodies! {
-    ListOffsetsRequest = ListOffsets => ListOffsetsReply;
+    ListOffsetsRequest within check = ListOffsets => ListOffsetsReply;
 }

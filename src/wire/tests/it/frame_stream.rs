@@ -128,6 +128,7 @@ fn counts_of_a_request_are_limited() {
     let mut request = FetchRequest { max_wait_ms: 0, min_bytes: 0, max_bytes: 0, partitions };
     let error = request.check().expect_err("too many");
     assert_eq!(error.to_string(), "frame body: 4097 partitions in a request, 4096 are allowed");
+    assert_eq!(decode_body::<FetchRequest>(&request.write_to(AlignedVec::new())), Err(error));
     request.partitions.pop();
     assert_eq!(request.check(), Ok(()));
     // And such a request is a legal frame.
