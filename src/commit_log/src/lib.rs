@@ -47,6 +47,7 @@ mod read_cache;
 mod reader;
 mod recovery;
 mod remove;
+pub mod replay;
 mod seal;
 mod segment_file;
 mod segment_fill;
@@ -62,6 +63,7 @@ mod time_lookup;
 mod truncate;
 mod wal;
 mod wal_files;
+pub mod wal_scan;
 mod watermarks;
 
 pub use append::{AppendError, Appended, Durable, Ticket};

@@ -1,16 +1,28 @@
 //! First phase of a start: a shard directory, as a crash left it, becomes partitions with all their batches in segments and nothing to replay.
 
-use std::collections::BTreeMap;
+mod log;
+mod tails;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use shards::disk::{self, DiskError};
 use wire::PartitionKey;
+use wire::batch::BatchError;
 
 use crate::ShardDirectory;
-use crate::format::FormatError;
+use crate::directory::partition_path;
+use crate::format::checkpoint::{self, Checkpoint, ReplayStart};
+use crate::format::record::Records;
+use crate::format::{BLOCK_BYTES, FormatError};
 use crate::partition_state::PartitionState;
+use crate::replay::{RecordAt, Replay};
 use crate::start::{self, StartError};
+use crate::wal_scan::{Verdict, judge};
+use log::Log;
+use writer::Writer;
 
 /// What recovery found in one directory.
 #[derive(Debug, Default)]
@@ -32,8 +44,10 @@ pub struct RecoveryReport {
     pub replayed_bytes: u64,
     /// Batches that were in the log only.
     pub replayed_batches: u64,
-    /// Batches found in segments, written there without passing through the log.
-    pub direct_batches: u64,
+    /// Bytes found in segments, written there without passing through the log.
+    pub direct_bytes: u64,
+    /// Blocks that were acknowledged and are gone.
+    pub lost_blocks: u64,
     /// Partitions that may have lost acknowledged data, with the reason.
     pub lossy: Vec<(PartitionKey, String)>,
 }
@@ -55,6 +69,24 @@ pub enum RecoverError {
         /// What is wrong.
         error: FormatError,
     },
+    /// A batch in a whole block does not hold: the program that wrote it was wrong.
+    #[error("{path}: {error}")]
+    Batch {
+        /// The folder.
+        path: String,
+        /// What is wrong.
+        error: BatchError,
+    },
+}
+
+impl RecoverError {
+    fn format(path: &Path, error: FormatError) -> Self {
+        Self::Format { path: path.display().to_string(), error }
+    }
+
+    fn batch(path: &Path, error: BatchError) -> Self {
+        Self::Batch { path: path.display().to_string(), error }
+    }
 }
 
 /// Keeps, for each partition, the entry of the highest boot: an older directory may still name a partition that has moved since.
@@ -71,12 +103,147 @@ pub fn newest(states: impl IntoIterator<Item = PartitionState>) -> Vec<Partition
     kept.into_values().collect()
 }
 
-/// Recovers one shard directory; an absent one recovers to nothing. Everything it returns is on stable storage.
+/// Recovers one shard directory; an absent one recovers to nothing. Everything it returns is on stable storage, and nothing is left to replay.
+///
+/// ```text
+///   sync ─► find blocks ─► verdict ─► fold records ─► scan noted segments ─► plan ─► write survivors ─► syncfs ─► checkpoint
+/// ```
+///
+/// A crash at any point leaves the log and the old checkpoint as they were: the next recovery comes to the same end.
+///
+/// # Errors
+/// A failed read or write, or files that cannot be understood. Damage to batches is no error: it is reported, and marked in the partitions.
 pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverError> {
     let found = start::look(directory).await?;
     let Some(superblock) = found.superblock else { return Ok(Recovered::default()) };
-    let checkpoint = found.checkpoint;
-    let boot_max = superblock.boot.max(checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.boot));
-    let partitions = checkpoint.map_or_else(Vec::new, |checkpoint| checkpoint.partitions);
-    Ok(Recovered { partitions, boot_max, report: RecoveryReport::default() })
+    let disk: Arc<Path> = Arc::from(directory.disk());
+    let folder = directory.path();
+    let (partitions, replay_from, boot) = match found.checkpoint {
+        Some(checkpoint) => (checkpoint.partitions, checkpoint.replay_from, checkpoint.boot),
+        None => (Vec::new(), ReplayStart { file_sequence: 1, position: BLOCK_BYTES as u64, block_sequence: 1 }, 0),
+    };
+    let boot_max = superblock.boot.max(boot);
+    let mut report = RecoveryReport::default();
+    let files: Vec<u64> = found.files.into_iter().filter(|sequence| *sequence >= replay_from.file_sequence).collect();
+    if files.is_empty() {
+        return Ok(Recovered { partitions, boot_max, report });
+    }
+
+    let log = Log::open(&folder, superblock.storage_id, &files).await?;
+    let verdict = judge(replay_from, &log.scan().await?);
+    let mut replay = Replay::new(disk.clone(), superblock.boot, partitions);
+    fold(&log, &verdict, &mut replay, &folder, &mut report).await?;
+    for (segment, tail) in tails::scan_all(replay.scans()).await? {
+        report.direct_bytes += tail.as_ref().map_or(0, |tail| tail.end_position() - tail.from_position);
+        replay.scanned(segment.key, segment.base, tail);
+    }
+    let mut writer = Writer::new(superblock.storage_id, replay.finish());
+    let mut blocks = log.blocks(&verdict.accepted);
+    while let Some(next) = blocks.next().await? {
+        for (block, records) in next {
+            writer.block(block.block_sequence, &records, &folder).await?;
+        }
+    }
+    drop(blocks);
+    let finished = writer.finish().await?;
+    for key in &finished.deleted {
+        remove_folder(&partition_path(&disk, *key)).await?;
+    }
+    sync_disks(&disk, &finished.states).await?;
+    log.close().await?;
+
+    let next = ReplayStart {
+        file_sequence: verdict.next_file_sequence,
+        position: BLOCK_BYTES as u64,
+        block_sequence: verdict.next_block_sequence,
+    };
+    let number = found.checkpoint_number + 1;
+    let checkpoint = Checkpoint {
+        storage_id: superblock.storage_id,
+        sequence: number,
+        boot: boot_max,
+        replay_from: next,
+        partitions: finished.states,
+    };
+    disk::write_file_atomically(&folder.join(checkpoint::file_name(number)), &checkpoint.encode(&disk)).await?;
+
+    if let Some(old) = number.checked_sub(2) {
+        remove_old(&folder.join(checkpoint::file_name(old))).await?;
+    }
+
+    report.replayed_batches = finished.batches;
+    report.lossy = finished.suspects.iter().map(|key| (*key, reason(&checkpoint, *key, &verdict))).collect();
+    for (key, reason) in &report.lossy {
+        tracing::error!(partition = %key, reason, "acknowledged data of a partition may be lost");
+    }
+    Ok(Recovered { partitions: checkpoint.partitions, boot_max, report })
+}
+
+/// Applies the records of the accepted blocks in their order.
+async fn fold(
+    log: &Log,
+    verdict: &Verdict,
+    replay: &mut Replay,
+    folder: &Path,
+    report: &mut RecoveryReport,
+) -> Result<(), RecoverError> {
+    let mut lost = verdict.lost.iter().peekable();
+    let mut blocks = log.blocks(&verdict.accepted);
+    while let Some(next) = blocks.next().await? {
+        for (block, records) in next {
+            while lost.next_if(|range| range.start < block.block_sequence).is_some() {
+                replay.hole();
+            }
+            for (index, record) in Records::new(&records).enumerate() {
+                let record = record.map_err(|error| RecoverError::format(folder, error))?;
+                let at = RecordAt { block: block.block_sequence, index: index as u32 };
+                replay.apply(at, &record).map_err(|error| RecoverError::batch(folder, error))?;
+            }
+            report.replayed_blocks += 1;
+            report.replayed_bytes += u64::from(block.length_bytes);
+        }
+    }
+    for range in lost {
+        assert!(range.start < range.end, "a lost range has blocks");
+        replay.hole();
+    }
+    report.lost_blocks = verdict.lost.iter().map(|range| range.end - range.start).sum();
+    Ok(())
+}
+
+fn reason(checkpoint: &Checkpoint, key: PartitionKey, verdict: &Verdict) -> String {
+    let at = checkpoint.partitions.binary_search_by_key(&key, |state| state.key);
+    let lost = at.map_or(&[][..], |at| &checkpoint.partitions[at].lost);
+    match (lost, verdict.lost.as_slice()) {
+        ([], []) => "its end is below what was acknowledged".to_owned(),
+        ([], blocks) => format!("log blocks {blocks:?} are damaged and may have held batches of it"),
+        (ranges, _) => {
+            let text: Vec<String> = ranges.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
+            format!("offsets {} are gone", text.join(", "))
+        }
+    }
+}
+
+async fn remove_old(path: &Path) -> Result<(), DiskError> {
+    match disk::remove_file(path).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn remove_folder(path: &Path) -> Result<(), DiskError> {
+    match disk::remove_dir_all(path).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// One sync for each file system that was written to.
+async fn sync_disks(own: &Arc<Path>, states: &[PartitionState]) -> Result<(), DiskError> {
+    let mut disks: BTreeSet<&Path> = states.iter().flat_map(|state| &state.segments).map(|segment| &*segment.disk).collect();
+    disks.insert(own);
+    for path in disks {
+        disk::syncfs(path).await?;
+    }
+    Ok(())
 }

@@ -1,0 +1,284 @@
+//! One partition while the log is replayed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use wire::batch::BatchHeader;
+use wire::{LeaderEpoch, Offset};
+
+use super::plan::{PartitionPlan, Target, Write};
+use super::{RecordAt, SegmentToScan};
+use crate::format::BLOCK_BYTES;
+use crate::format::record::SegmentEnd;
+use crate::format::segment_scan::SegmentTail;
+use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
+
+/// A stretch of batches in the log.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    from: RecordAt,
+    /// The last record.
+    to: RecordAt,
+    offsets: OffsetRange,
+    /// The next batch may go on with it.
+    open: bool,
+}
+
+/// A segment that may hold batches which bypassed the log: its end is known after a scan.
+#[derive(Debug)]
+struct Noted {
+    base: Offset,
+    from_position: u64,
+    expected: Offset,
+    /// Batches that reach this were cut.
+    bound: Offset,
+    committed_position: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Replaying {
+    pub(super) state: PartitionState,
+    /// Blocks were lost, and no batch since has shown that they held none of this partition.
+    pub(super) suspect: bool,
+    runs: Vec<Run>,
+    noted: Vec<Noted>,
+    /// Everything below was acknowledged.
+    committed: Offset,
+    touched: bool,
+}
+
+impl Replaying {
+    pub(super) fn new(state: PartitionState) -> Self {
+        Self { state, suspect: false, runs: Vec::new(), noted: Vec::new(), committed: Offset(0), touched: false }
+    }
+
+    pub(super) fn batch(&mut self, at: RecordAt, header: &BatchHeader) {
+        let (base, end) = (header.base_offset, header.next_offset());
+        if self.runs.last().is_some_and(|run| base < run.offsets.end) {
+            // The record of a cut is among the lost blocks. The later history stands.
+            self.truncate(base);
+            self.state.lossy = true;
+        }
+        self.touched = true;
+        // What is gone in a lost block shows as a gap below a later batch; without one the partition was not hit.
+        self.suspect = false;
+        match self.runs.last_mut() {
+            Some(run) if run.open && run.offsets.end == base => (run.to, run.offsets.end) = (at, end),
+            _ => self.runs.push(Run { from: at, to: at, offsets: OffsetRange { start: base, end }, open: true }),
+        }
+        self.epoch(header.leader_epoch, base);
+    }
+
+    pub(super) fn epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
+        self.touched = true;
+        let epochs = &mut self.state.epochs;
+        if epochs.latest().is_some_and(|latest| latest.epoch < epoch && latest.start > start) {
+            epochs.truncate(start);
+        }
+        epochs.begin(epoch, start);
+    }
+
+    pub(super) fn truncate(&mut self, to: Offset) {
+        self.touched = true;
+        self.runs.retain(|run| run.offsets.start < to);
+        if let Some(run) = self.runs.last_mut() {
+            run.offsets.end = run.offsets.end.min(to);
+            run.open = false;
+        }
+        self.noted.retain(|noted| noted.base < to);
+        for noted in &mut self.noted {
+            noted.bound = noted.bound.min(to);
+        }
+        let noted = &self.noted;
+        let state = &mut self.state;
+        state.segments.retain(|segment| segment.base < to);
+        if let Some(last) = state.segments.last_mut()
+            && (last.end > to || noted.iter().any(|noted| noted.base == last.base))
+        {
+            last.end = last.end.min(to);
+            last.sealed = true;
+        }
+        state.epochs.truncate(to);
+        state.high_watermark = state.high_watermark.min(to);
+        state.log_start = state.log_start.min(to);
+        state.lost.retain(|range| range.start < to);
+        if let Some(last) = state.lost.last_mut() {
+            last.end = last.end.min(to);
+        }
+        self.committed = self.committed.min(to);
+    }
+
+    pub(super) fn log_start(&mut self, start: Offset) {
+        self.touched = true;
+        self.state.log_start = self.state.log_start.max(start);
+    }
+
+    pub(super) fn high_watermark(&mut self, offset: Offset) {
+        self.state.high_watermark = self.state.high_watermark.max(offset);
+    }
+
+    pub(super) fn direct_start(&mut self, note: SegmentEnd, disk: &Arc<Path>) {
+        self.touched = true;
+        if self.noted.iter().any(|noted| noted.base == note.base) {
+            return;
+        }
+        let segments = &mut self.state.segments;
+        let at = segments.partition_point(|segment| segment.base < note.base);
+        let (from_position, expected) = match segments.get(at) {
+            Some(known) if known.base == note.base => {
+                if known.sealed {
+                    // The checkpoint's state is newer than the note: the end of the segment is known.
+                    return;
+                }
+                (known.end_position, known.end)
+            }
+            _ => {
+                let state = SegmentState {
+                    disk: disk.clone(),
+                    base: note.base,
+                    end: note.base,
+                    end_position: BLOCK_BYTES as u64,
+                    max_timestamp_ms: i64::MIN,
+                    created_ms: 0,
+                    sealed: false,
+                };
+                segments.insert(at, state);
+                (BLOCK_BYTES as u64, note.base)
+            }
+        };
+        let bound = Offset(u64::MAX);
+        self.noted.push(Noted { base: note.base, from_position, expected, bound, committed_position: 0 });
+    }
+
+    pub(super) fn direct_end(&mut self, note: SegmentEnd, disk: &Arc<Path>) {
+        self.touched = true;
+        let known = self.state.segments.iter().find(|segment| segment.base == note.base);
+        if known.is_some_and(|segment| segment.end >= note.offset) || note.offset <= self.state.log_start {
+            return;
+        }
+        // Without a note before it, the note is in a lost block.
+        self.direct_start(note, disk);
+        if let Some(noted) = self.noted.iter_mut().find(|noted| noted.base == note.base) {
+            noted.committed_position = noted.committed_position.max(note.position);
+        }
+        self.committed = self.committed.max(note.offset);
+    }
+
+    pub(super) fn scans(&self) -> impl Iterator<Item = SegmentToScan> {
+        let segments = &self.state.segments;
+        self.noted.iter().filter_map(move |noted| {
+            let at = segments.iter().position(|segment| segment.base == noted.base)?;
+            if segments[at].end > noted.expected {
+                return None;
+            }
+            let next = segments.get(at + 1).map_or(Offset(u64::MAX), |next| next.base);
+            Some(SegmentToScan {
+                key: self.state.key,
+                disk: segments[at].disk.clone(),
+                base: noted.base,
+                from_position: noted.from_position,
+                expected: noted.expected,
+                bound: noted.bound.min(next),
+                committed_position: noted.committed_position,
+            })
+        })
+    }
+
+    pub(super) fn scanned(&mut self, base: Offset, tail: Option<SegmentTail>) {
+        let at = self.state.segments.iter().position(|segment| segment.base == base).expect("the scan was asked for");
+        let segment = &mut self.state.segments[at];
+        let Some(tail) = tail else {
+            if segment.base == segment.end {
+                // The note is durable before the file is made; or a cut removed the file.
+                self.state.segments.remove(at);
+            }
+            return;
+        };
+        segment.end_position = tail.end_position();
+        segment.max_timestamp_ms = segment.max_timestamp_ms.max(tail.max_timestamp_ms);
+        let mut due = segment.end;
+        let mut lost = Vec::new();
+        for run in &tail.runs {
+            lost.push(OffsetRange { start: due, end: run.start });
+            due = run.end;
+        }
+        segment.end = due;
+        for range in lost {
+            self.state.add_lost(range);
+        }
+        for start in &tail.epochs {
+            self.epoch(start.epoch, start.start);
+        }
+    }
+
+    /// Brings segments and runs together.
+    pub(super) fn plan(mut self, disk: &Arc<Path>) -> PartitionPlan {
+        let log_start = self.state.log_start;
+        self.state.segments.retain(|segment| segment.end > log_start || segment.base >= log_start);
+        let bounds: Vec<Offset> = self.state.segments.iter().skip(1).map(|segment| segment.base).collect();
+        for (segment, next) in self.state.segments.iter_mut().zip(bounds) {
+            // A newer segment starts where this one was cut.
+            segment.end = segment.end.min(next);
+        }
+        let mut writes = Vec::new();
+        for run in &self.runs {
+            let offsets = OffsetRange { start: run.offsets.start.max(log_start), end: run.offsets.end };
+            for piece in uncovered(offsets, &self.state.segments) {
+                writes.push(Write { from: run.from, to: run.to, offsets: piece, target: Target::New(piece.start) });
+            }
+        }
+        let mut last_base = None;
+        for write in &mut writes {
+            let start = write.offsets.start;
+            let before = self.state.segments.iter().rfind(|segment| segment.base <= start);
+            write.target = match before {
+                Some(segment) if segment.end == start && !segment.sealed && last_base.is_none_or(|last| last < segment.base) => {
+                    Target::Append { base: segment.base, position: segment.end_position }
+                }
+                _ => Target::New(start),
+            };
+            last_base = Some(start);
+        }
+        merge_adjacent(&mut writes);
+        PartitionPlan {
+            state: self.state,
+            writes,
+            committed: self.committed,
+            suspect: self.suspect,
+            touched: self.touched,
+            disk: disk.clone(),
+        }
+    }
+}
+
+/// Runs that follow each other (a cut lay between them) are still separate in time but go into one file: the later appends to what the earlier
+/// began.
+fn merge_adjacent(writes: &mut [Write]) {
+    for at in 1..writes.len() {
+        let (before, after) = writes.split_at_mut(at);
+        let (Some(before), Some(after)) = (before.last(), after.first_mut()) else { continue };
+        if before.offsets.end == after.offsets.start && after.target == Target::New(after.offsets.start) {
+            after.target = Target::Continue;
+        }
+    }
+}
+
+/// The parts of `offsets` that no segment holds, ascending.
+fn uncovered(offsets: OffsetRange, segments: &[SegmentState]) -> Vec<OffsetRange> {
+    let mut left = Vec::new();
+    let mut start = offsets.start;
+    for segment in segments {
+        let covered = OffsetRange { start: segment.base, end: segment.end }.intersection(OffsetRange { start, end: offsets.end });
+        if covered.is_empty() {
+            continue;
+        }
+        if start < covered.start {
+            left.push(OffsetRange { start, end: covered.start });
+        }
+        start = covered.end;
+    }
+    if start < offsets.end {
+        left.push(OffsetRange { start, end: offsets.end });
+    }
+    left
+}

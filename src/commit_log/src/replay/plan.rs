@@ -1,0 +1,166 @@
+//! What recovery writes, and the state of each partition after it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use wire::{Offset, PartitionKey};
+
+use super::RecordAt;
+use crate::Durability;
+use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
+
+/// Where surviving batches of the log go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Behind what a segment holds.
+    Append {
+        /// The segment.
+        base: Offset,
+        /// The first free block.
+        position: u64,
+    },
+    /// Into a segment that starts here. A file of this name is a leftover.
+    New(Offset),
+    /// Into the same segment as the write before, directly behind it.
+    Continue,
+}
+
+/// Batches of the log that are in no segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write {
+    /// The first record that may hold one.
+    pub from: RecordAt,
+    /// The last.
+    pub to: RecordAt,
+    /// Their offsets.
+    pub offsets: OffsetRange,
+    /// Where they go.
+    pub target: Target,
+}
+
+/// A segment as the writer of the plan left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Its name.
+    pub base: Offset,
+    /// Offset after the last batch written.
+    pub end: Offset,
+    /// Position after it and its padding.
+    pub end_position: u64,
+    /// Greatest timestamp of what was written.
+    pub max_timestamp_ms: i64,
+}
+
+/// One partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionPlan {
+    /// Its state, with what its segments hold now.
+    pub state: PartitionState,
+    /// What must be written, ascending by offset and by record.
+    pub writes: Vec<Write>,
+    /// Everything below was acknowledged, whether it is there or not.
+    pub committed: Offset,
+    /// Lost blocks may have held batches of it.
+    pub suspect: bool,
+    /// Records of it were replayed. The files of others are not touched.
+    pub touched: bool,
+    /// Where new segments go.
+    pub disk: Arc<Path>,
+}
+
+impl PartitionPlan {
+    /// Which write takes the batch `base..end` at this place of the log; `None` when it was cut or stands in a segment.
+    pub fn takes(&self, at: RecordAt, base: Offset, end: Offset) -> Option<usize> {
+        let after = self.writes.partition_point(|write| write.offsets.end <= base);
+        let write = self.writes.get(after)?;
+        let within = write.offsets.start <= base && end <= write.offsets.end && write.from <= at && at <= write.to;
+        within.then_some(after)
+    }
+
+    /// The state after the writes, of which `written` names each segment that got batches, ascending; `now_ms` is when.
+    pub fn complete(self, written: &[Written], now_ms: i64) -> PartitionState {
+        let mut state = self.state;
+        for done in written {
+            let at = state.segments.partition_point(|segment| segment.base < done.base);
+            match state.segments.get_mut(at) {
+                Some(segment) if segment.base == done.base => {
+                    assert!(segment.end <= done.end, "a write goes on behind the segment's end");
+                    segment.end = done.end;
+                    segment.end_position = done.end_position;
+                    segment.max_timestamp_ms = segment.max_timestamp_ms.max(done.max_timestamp_ms);
+                }
+                _ => {
+                    let segment = SegmentState {
+                        disk: self.disk.clone(),
+                        base: done.base,
+                        end: done.end,
+                        end_position: done.end_position,
+                        max_timestamp_ms: done.max_timestamp_ms,
+                        created_ms: now_ms,
+                        sealed: false,
+                    };
+                    state.segments.insert(at, segment);
+                }
+            }
+        }
+        state.segments.retain(|segment| segment.base < segment.end);
+        for segment in state.segments.iter_mut().filter(|segment| segment.created_ms == 0) {
+            segment.created_ms = now_ms;
+        }
+        seal_all_but_last(&mut state.segments);
+        add_gaps(&mut state);
+        let promised = match state.options.durability {
+            Durability::Stable => self.committed.max(state.high_watermark),
+            // What a relaxed topic shows may be ahead of what is durable.
+            Durability::Relaxed => self.committed,
+        };
+        let end = state.end();
+        if end < promised {
+            // The offsets were acknowledged: they are not given again.
+            state.add_lost(OffsetRange { start: end, end: promised });
+        }
+        state.lossy |= self.suspect;
+        let end = state.end();
+        state.high_watermark = state.high_watermark.clamp(state.log_start, end);
+        if let Some(last) = state.segments.last_mut() {
+            last.sealed |= last.end < end;
+        }
+        state.epochs.trim(state.log_start);
+        state
+    }
+}
+
+fn seal_all_but_last(segments: &mut [SegmentState]) {
+    if let Some((_, before)) = segments.split_last_mut() {
+        for segment in before {
+            segment.sealed = true;
+        }
+    }
+}
+
+/// Offsets between segments that no segment holds were acknowledged and are gone.
+fn add_gaps(state: &mut PartitionState) {
+    let mut due = state.log_start;
+    let mut gaps = Vec::new();
+    for segment in &state.segments {
+        gaps.push(OffsetRange { start: due, end: segment.base });
+        due = due.max(segment.end);
+    }
+    let known = state.lost.clone();
+    for gap in gaps {
+        let is_known = known.iter().any(|range| range.start <= gap.start && gap.end <= range.end);
+        if !is_known {
+            state.add_lost(gap);
+        }
+    }
+}
+
+/// All partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Those that exist.
+    pub partitions: BTreeMap<PartitionKey, PartitionPlan>,
+    /// Those that do not exist any more: their folders go.
+    pub deleted: Vec<PartitionKey>,
+}
