@@ -39,7 +39,7 @@ async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
     for partition in shard.tail.oldest_unflushed(held - soft_max, FLUSH_PARTITIONS_MAX) {
         flush::flush(shard, &partition).await?;
     }
-    shard.housekeep();
+    shard.tail.shrink_to(shard.options.tail_cache_bytes_max);
     Ok(shard.counters.get().flushed_bytes > before)
 }
 
