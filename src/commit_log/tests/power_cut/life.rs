@@ -1,0 +1,182 @@
+//! One start of the log: recover, check, work, and an end.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use commit_log::{LogFailed, LogOptions, PartitionState, ShardDirectory, ShardLog, newest, recover};
+use shards::simulated::{CrashMode, CrashPoint, Disk, Outcome, SimOptions, Simulation};
+use shards::{clock, disk};
+
+use crate::oracle::{Existence, Judgement, Oracle, check_partition};
+use crate::work::Work;
+
+pub(crate) const DISK: &str = "/disk";
+
+/// What is drawn for one life.
+pub(crate) struct Life {
+    pub(crate) seed: u64,
+    pub(crate) crash: Option<CrashPoint>,
+    pub(crate) crash_mode: CrashMode,
+    pub(crate) judgement: Judgement,
+    pub(crate) steps: u64,
+    pub(crate) options: LogOptions,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Crashed,
+    Closed,
+    Failed(LogFailed),
+    Refused(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Recovering,
+    Checking,
+    Working,
+    Closing,
+}
+
+/// What all lives of a seed share.
+pub(crate) struct World {
+    pub(crate) disk: Disk,
+    pub(crate) oracle: Rc<RefCell<Oracle>>,
+    pub(crate) next_partition: Rc<Cell<u32>>,
+    pub(crate) trace: u64,
+}
+
+impl World {
+    pub(crate) fn live(&mut self, life: Life) -> Ended {
+        let stage = Rc::new(Cell::new(Stage::Recovering));
+        let in_checkpoint = Rc::new(Cell::new(false));
+        let options = SimOptions { crash: life.crash, crash_mode: life.crash_mode, ..SimOptions::default() };
+        let program = Program {
+            oracle: self.oracle.clone(),
+            next_partition: self.next_partition.clone(),
+            in_checkpoint: in_checkpoint.clone(),
+            stage: stage.clone(),
+            judgement: life.judgement,
+            steps: life.steps,
+            options: life.options,
+        };
+        let report = Simulation::new(life.seed, options).mount("/", &self.disk).run(program.run());
+        self.trace = self.trace.rotate_left(7) ^ report.trace_hash;
+        let coverage = &mut self.oracle.borrow_mut().coverage;
+        match report.outcome {
+            Outcome::Finished(ended) => {
+                coverage.graceful_closes += u64::from(ended == Ended::Closed);
+                coverage.refused_starts += u64::from(matches!(ended, Ended::Refused(_)));
+                ended
+            }
+            Outcome::Crashed => {
+                coverage.kills += u64::from(life.crash_mode == CrashMode::Kill);
+                coverage.power_cuts += u64::from(life.crash_mode != CrashMode::Kill);
+                coverage.crashes_in_recovery += u64::from(stage.get() == Stage::Recovering);
+                coverage.crashes_in_checkpoint += u64::from(in_checkpoint.get());
+                Ended::Crashed
+            }
+            Outcome::Stuck => panic!("the log is stuck while {:?}", stage.get()),
+        }
+    }
+}
+
+struct Program {
+    oracle: Rc<RefCell<Oracle>>,
+    next_partition: Rc<Cell<u32>>,
+    in_checkpoint: Rc<Cell<bool>>,
+    stage: Rc<Cell<Stage>>,
+    judgement: Judgement,
+    steps: u64,
+    options: LogOptions,
+}
+
+impl Program {
+    async fn run(mut self) -> Ended {
+        let directory = ShardDirectory::new(DISK, 0);
+        // Whoever configures a data directory makes it; the log begins below it.
+        let made = async {
+            disk::create_dir_all(DISK.as_ref()).await?;
+            disk::sync_dir("/".as_ref()).await
+        };
+        if let Err(error) = made.await {
+            return Ended::Refused(error.to_string());
+        }
+        let recovered = match recover(&directory).await {
+            Ok(recovered) => recovered,
+            Err(error) => return Ended::Refused(error.to_string()),
+        };
+        {
+            let coverage = &mut self.oracle.borrow_mut().coverage;
+            coverage.blocks_replayed += recovered.report.replayed_blocks;
+            coverage.batches_replayed += recovered.report.replayed_batches;
+            coverage.direct_bytes_recovered += recovered.report.direct_bytes;
+        }
+        self.options.boot = recovered.boot_max + 1;
+        let states: Vec<PartitionState> = newest(recovered.partitions);
+        let log = match ShardLog::open(self.options.clone(), directory, states).await {
+            Ok(log) => log,
+            Err(error) => return Ended::Refused(error.to_string()),
+        };
+        self.stage.set(Stage::Checking);
+        let losses = recovered.report.lossy;
+        if self.judgement == Judgement::Strict {
+            assert!(losses.is_empty(), "called lossy without damage: {losses:?}");
+        }
+        let reported: Vec<_> = losses.iter().map(|(key, _)| *key).collect();
+        let partitions = log.partitions();
+        let names: Vec<_> = partitions.iter().map(|partition| partition.key()).collect();
+        self.oracle.borrow_mut().check_names(&names, self.judgement, !reported.is_empty());
+        self.oracle.borrow_mut().adopt(&names);
+        for partition in &partitions {
+            check_partition(&self.oracle, partition, self.judgement, reported.contains(&partition.key())).await;
+        }
+        self.stage.set(Stage::Working);
+        let ended = self.work_and_close(&log).await;
+        let stats = log.stats();
+        let coverage = &mut self.oracle.borrow_mut().coverage;
+        coverage.direct_writes += stats.direct_writes;
+        coverage.groups += stats.groups;
+        coverage.checkpoints += stats.checkpoints;
+        match ended {
+            Ok(()) => Ended::Closed,
+            Err(failed) => Ended::Failed(failed),
+        }
+    }
+
+    async fn work_and_close(&self, log: &ShardLog) -> Result<(), LogFailed> {
+        let watched = log.clone();
+        log.on_commit(move |_| assert_eq!(watched.failure(), None, "an acknowledgement after the storage failed"));
+        let work = Work {
+            log: log.clone(),
+            oracle: self.oracle.clone(),
+            next_partition: self.next_partition.clone(),
+            in_checkpoint: self.in_checkpoint.clone(),
+        };
+        let worked = if self.steps > 0 { work.run(self.steps).await } else { Ok(()) };
+        self.stage.set(Stage::Closing);
+        let closed = match worked {
+            Ok(()) => log.close().await,
+            Err(failed) => Err(failed),
+        };
+        if closed.is_err() {
+            // Whatever is under way must not acknowledge anything more.
+            clock::sleep(Duration::from_millis(200)).await;
+            return closed;
+        }
+        let mut oracle = self.oracle.borrow_mut();
+        for (key, expected) in &mut oracle.partitions {
+            if expected.existence == Existence::Creating {
+                expected.existence = Existence::Present;
+            }
+            if expected.existence == Existence::Present {
+                let marks = log.partition(*key).map(|partition| partition.watermarks());
+                let marks = marks.unwrap_or_else(|| panic!("{key:?} is gone at the close"));
+                assert_eq!(marks.durable_end.0, expected.appended_end, "{key:?}: a close makes everything durable");
+                expected.acknowledged(marks.durable_end.0);
+            }
+        }
+        Ok(())
+    }
+}

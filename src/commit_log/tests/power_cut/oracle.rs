@@ -1,0 +1,269 @@
+//! What a log must hold, from what it acknowledged.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use commit_log::{PartitionLog, ReadError};
+use wire::batch::HEADER_BYTES;
+use wire::{BatchHeader, Offset, PartitionKey, verify_batch};
+
+use crate::coverage::Coverage;
+
+/// Every partition that was ever asked for.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    pub(crate) partitions: BTreeMap<PartitionKey, Expected>,
+    pub(crate) coverage: Coverage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existence {
+    /// Asked for; nothing says yet that it is durable.
+    Creating,
+    Present,
+    Deleting,
+    Deleted,
+}
+
+/// One partition.
+///
+/// ```text
+///   log_start ≤ … acknowledged_end ≤ appended_end
+///                 must be there      may be there, in order, without a hole
+/// ```
+pub(crate) struct Expected {
+    pub(crate) existence: Existence,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) acknowledged_end: u64,
+    pub(crate) appended_end: u64,
+    pub(crate) log_start: u64,
+    /// A move of the log start that was asked for.
+    pub(crate) log_start_wanted: u64,
+    pub(crate) high_watermark: u64,
+    /// A truncation that was asked for.
+    pub(crate) truncating: Option<u64>,
+    /// Truncations so far: a ticket from before one says nothing.
+    pub(crate) cuts: u64,
+    pub(crate) epoch: u32,
+}
+
+pub(crate) struct Batch {
+    pub(crate) base: u64,
+    pub(crate) next: u64,
+    pub(crate) epoch: u32,
+    pub(crate) bytes: Rc<[u8]>,
+}
+
+/// How strictly a recovered log is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Only power was lost: every acknowledged batch is there and nothing is called lossy.
+    Strict,
+    /// Stored bytes were changed, or a write was lost by the disk: what is missing must be reported.
+    Damaged {
+        /// The damage may look like a torn tail.
+        ambiguous: bool,
+    },
+}
+
+impl Expected {
+    pub(crate) fn new(existence: Existence) -> Self {
+        Self {
+            existence,
+            batches: Vec::new(),
+            acknowledged_end: 0,
+            appended_end: 0,
+            log_start: 0,
+            log_start_wanted: 0,
+            high_watermark: 0,
+            truncating: None,
+            cuts: 0,
+            epoch: 1,
+        }
+    }
+
+    pub(crate) fn appended(&mut self, batch: Batch) {
+        assert_eq!(batch.base, self.appended_end, "offsets are given out without a hole");
+        assert!(self.truncating.is_none(), "a batch was accepted during a truncation");
+        self.appended_end = batch.next;
+        self.batches.push(batch);
+    }
+
+    pub(crate) fn acknowledged(&mut self, end: u64) {
+        assert!(end <= self.appended_end, "acknowledged to {end}, appended to {}", self.appended_end);
+        self.acknowledged_end = self.acknowledged_end.max(end);
+        if self.existence == Existence::Creating {
+            self.existence = Existence::Present;
+        }
+    }
+
+    pub(crate) fn truncated(&mut self, to: u64) {
+        self.truncating = None;
+        self.cuts += 1;
+        self.cut(to);
+    }
+
+    fn cut(&mut self, to: u64) {
+        self.batches.retain(|batch| batch.next <= to);
+        self.appended_end = self.appended_end.min(to);
+        self.acknowledged_end = self.acknowledged_end.min(to);
+    }
+
+    fn allows_end(&self, end: u64) -> bool {
+        let truncated = self.truncating.is_some_and(|to| end == to.min(self.appended_end));
+        let boundary = end == self.log_start || self.batches.iter().any(|batch| batch.next == end);
+        truncated || (boundary && (self.acknowledged_end..=self.appended_end).contains(&end))
+    }
+
+    /// Checks that `bytes` are whole batches of this partition, the first of which holds `from`. Returns where they end.
+    pub(crate) fn check_bytes(&self, key: PartitionKey, from: u64, bytes: &[u8]) -> u64 {
+        let mut at = 0;
+        let mut next = from;
+        while at < bytes.len() {
+            let header = BatchHeader::decode(&bytes[at..]).unwrap_or_else(|error| panic!("{key:?}: no batch at {next}: {error}"));
+            let batch = &bytes[at..at + header.total_length()];
+            let mut aligned = wire::AlignedVec::new();
+            aligned.extend_from_slice(batch);
+            verify_batch(&aligned).unwrap_or_else(|error| panic!("{key:?}: a bad batch at {next} was returned: {error}"));
+            let place = self.batches.partition_point(|batch| batch.next <= next);
+            let expected = self.batches.get(place).unwrap_or_else(|| panic!("{key:?}: offset {next} was never appended"));
+            if at == 0 {
+                assert!(expected.base <= next, "{key:?}: {next} is read");
+            } else {
+                assert_eq!(header.base_offset, Offset(next), "{key:?}: batches follow each other");
+            }
+            assert_eq!(header.base_offset, Offset(expected.base), "{key:?}: the batch with {next}");
+            assert_eq!(header.next_offset(), Offset(expected.next), "{key:?}: the batch with {next}");
+            assert_eq!(header.leader_epoch.0, expected.epoch, "{key:?}: epoch of the batch with {next}");
+            assert_eq!(batch[HEADER_BYTES..], expected.bytes[HEADER_BYTES..], "{key:?}: payload of the batch with {next}");
+            next = expected.next;
+            at += header.total_length();
+        }
+        next
+    }
+}
+
+impl Oracle {
+    pub(crate) fn expect(&mut self, key: PartitionKey) -> &mut Expected {
+        self.partitions.get_mut(&key).unwrap_or_else(|| panic!("{key:?} was never created"))
+    }
+
+    /// Before a log is checked: which partitions must, may and must not be there. `loud`: recovery reported losses.
+    pub(crate) fn check_names(&self, found: &[PartitionKey], judgement: Judgement, loud: bool) {
+        let excused = match judgement {
+            Judgement::Strict => false,
+            Judgement::Damaged { ambiguous } => loud || ambiguous,
+        };
+        for key in found {
+            let expected = self.partitions.get(key).unwrap_or_else(|| panic!("{key:?} came from nowhere"));
+            assert!(expected.existence != Existence::Deleted || excused, "{key:?} came back after it was deleted");
+        }
+        for (key, expected) in &self.partitions {
+            let missing = expected.existence == Existence::Present && !found.contains(key);
+            assert!(!missing || excused, "{key:?} is gone");
+        }
+    }
+
+    /// Takes over what recovery decided: from here on that is what was acknowledged.
+    pub(crate) fn adopt(&mut self, found: &[PartitionKey]) {
+        self.partitions.retain(|key, _| found.contains(key));
+        for expected in self.partitions.values_mut() {
+            expected.existence = Existence::Present;
+        }
+    }
+}
+
+/// Reads all of one recovered partition and compares.
+pub(crate) async fn check_partition(
+    oracle: &std::cell::RefCell<Oracle>,
+    log: &PartitionLog,
+    judgement: Judgement,
+    reported: bool,
+) {
+    let key = log.key();
+    let marks = log.watermarks();
+    let (start, end) = (marks.log_start.0, marks.durable_end.0);
+    let lossy = log.is_lossy();
+    assert_eq!(marks.appended_end, marks.durable_end, "{key:?}: what recovery kept is durable");
+    let damaged = judgement != Judgement::Strict;
+    let mut unreadable = 0;
+    {
+        let oracle = oracle.borrow();
+        let expected = &oracle.partitions[&key];
+        let story = format!(
+            "{key:?}: {start}..{end} hw {} found; acknowledged to {}, appended to {}, log start {}..{}, truncating {:?}, {:?}",
+            marks.high_watermark,
+            expected.acknowledged_end,
+            expected.appended_end,
+            expected.log_start,
+            expected.log_start_wanted,
+            expected.truncating,
+            expected.existence,
+        );
+        match judgement {
+            Judgement::Strict => {
+                assert!(!lossy && !reported, "called lossy without damage. {story}");
+                assert!(expected.allows_end(end), "the end is wrong. {story}");
+                assert!((expected.log_start..=expected.log_start_wanted).contains(&start), "the log start is wrong. {story}");
+                assert!(marks.high_watermark.0 <= expected.high_watermark.max(expected.log_start_wanted), "the high watermark ran ahead. {story}");
+            }
+            Judgement::Damaged { ambiguous } => {
+                let silent = !expected.allows_end(end) && !lossy;
+                assert!(!silent || ambiguous, "silently cut or grown. {story}");
+                assert!(end <= expected.appended_end || lossy, "an end that was never there. {story}");
+            }
+        }
+    }
+    let mut from = start;
+    while from < end {
+        let read = log.read(Offset(from), 64 << 10, Offset(end)).await;
+        let next_batch = |offset: u64| {
+            let oracle = oracle.borrow();
+            let batches = &oracle.partitions[&key].batches;
+            batches.iter().map(|batch| batch.next).find(|next| *next > offset).unwrap_or(end)
+        };
+        match read {
+            Ok(slices) => {
+                let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                assert!(!bytes.is_empty(), "{key:?}: nothing at {from} below {end}");
+                from = oracle.borrow().partitions[&key].check_bytes(key, from, &bytes);
+            }
+            Err(ReadError::Lost { end: lost_end, .. }) if damaged => {
+                assert!(lossy, "{key:?}: lost offsets in a partition that is not lossy");
+                assert!(lost_end.0 > from, "{key:?}: a lost range goes on");
+                unreadable += 1;
+                from = lost_end.0;
+            }
+            Err(ReadError::Corrupt { .. }) if damaged => {
+                unreadable += 1;
+                from = next_batch(from);
+            }
+            Err(error) => panic!("{key:?}: cannot read {from} of {start}..{end}: {error}"),
+        }
+    }
+    let mut oracle = oracle.borrow_mut();
+    let checked = {
+        let expected = oracle.expect(key);
+        let kept = expected.batches.iter().filter(|batch| batch.next <= end).count();
+        let acknowledged = expected.batches.iter().filter(|batch| batch.next <= expected.acknowledged_end).count();
+        let appended = expected.batches.len();
+        expected.cut(end);
+        if !damaged {
+            expected.appended_end = end;
+        }
+        expected.acknowledged_end = end;
+        expected.log_start = start;
+        expected.log_start_wanted = start;
+        expected.high_watermark = marks.high_watermark.0;
+        expected.truncating = None;
+        expected.cuts += 1;
+        (kept, acknowledged, appended)
+    };
+    let (kept, acknowledged, appended) = checked;
+    oracle.coverage.acknowledged_batches_checked += acknowledged.min(kept) as u64;
+    oracle.coverage.unacknowledged_batches_kept += kept.saturating_sub(acknowledged) as u64;
+    oracle.coverage.unacknowledged_batches_cut += appended.saturating_sub(kept.max(acknowledged)) as u64;
+    oracle.coverage.unreadable_batches_reported += unreadable;
+    oracle.coverage.lossy_verdicts += u64::from(lossy);
+    oracle.coverage.ambiguous_tails += u64::from(damaged && !lossy && kept < acknowledged);
+}

@@ -1,0 +1,302 @@
+//! What the log is used for: several producers on several partitions, small and large batches, truncations, log start moves, deletions,
+//! checkpoints, all at once.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use commit_log::{AppendError, Durability, LogFailed, PartitionLog, PartitionOptions, ShardLog};
+use shards::buffer::Shared;
+use shards::{clock, executor, random};
+use wire::batch::{BatchBuilder, BuilderOptions};
+use wire::{BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
+
+use crate::oracle::{Batch, Existence, Expected, Oracle};
+
+const PRODUCERS: u64 = 4;
+const PARTITIONS_MAX: usize = 8;
+
+/// One life's work on a log.
+#[derive(Clone)]
+pub(crate) struct Work {
+    pub(crate) log: ShardLog,
+    pub(crate) oracle: Rc<RefCell<Oracle>>,
+    /// Names of new partitions.
+    pub(crate) next_partition: Rc<Cell<u32>>,
+    /// What is going on, for the record of a crash.
+    pub(crate) in_checkpoint: Rc<Cell<bool>>,
+}
+
+impl Work {
+    /// Works until each producer has taken `steps` steps. An error is the failure of the log.
+    pub(crate) async fn run(&self, steps: u64) -> Result<(), LogFailed> {
+        self.watch_commits();
+        for _ in 0..3 {
+            self.create().await?;
+        }
+        let producers: Vec<_> = (0..PRODUCERS)
+            .map(|_| {
+                let work = self.clone();
+                executor::spawn(async move { work.produce(steps).await })
+            })
+            .collect();
+        for producer in producers {
+            producer.await?;
+        }
+        Ok(())
+    }
+
+    fn watch_commits(&self) {
+        let oracle = self.oracle.clone();
+        self.log.on_commit(move |commits| {
+            let mut oracle = oracle.borrow_mut();
+            for committed in commits {
+                // A partition that is being deleted may have its last commits reported.
+                if let Some(expected) = oracle.partitions.get_mut(&committed.key) {
+                    expected.acknowledged(committed.durable_end.0);
+                }
+            }
+        });
+    }
+
+    async fn produce(&self, steps: u64) -> Result<(), LogFailed> {
+        for _ in 0..steps {
+            let Some(partition) = self.pick() else {
+                self.create().await?;
+                continue;
+            };
+            match random::below(100) {
+                0..55 => self.append_small(&partition).await?,
+                55..72 => self.append_large(&partition).await?,
+                72..77 => self.read(&partition).await,
+                77..82 => self.move_high_watermark(&partition),
+                82..86 => self.truncate(&partition).await?,
+                86..90 => self.move_log_start(&partition).await?,
+                90..92 => self.delete(partition.key()).await?,
+                92..95 => self.create().await?,
+                95..97 => self.alter(&partition).await?,
+                97..99 => self.checkpoint().await?,
+                _ => self.oracle.borrow_mut().expect(partition.key()).epoch += 1,
+            }
+            if random::below(4) == 0 {
+                clock::sleep(Duration::from_micros(random::below(5_000))).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn pick(&self) -> Option<PartitionLog> {
+        let oracle = self.oracle.borrow();
+        let usable = |expected: &Expected| matches!(expected.existence, Existence::Creating | Existence::Present);
+        let keys: Vec<_> = oracle.partitions.iter().filter(|(_, expected)| usable(expected)).map(|(key, _)| *key).collect();
+        if keys.is_empty() {
+            return None;
+        }
+        let key = keys[usize::try_from(random::below(keys.len() as u64)).unwrap()];
+        Some(self.log.partition(key).unwrap_or_else(|| panic!("{key:?} is not open")))
+    }
+
+    async fn create(&self) -> Result<(), LogFailed> {
+        let live = self.log.partitions().len();
+        if live >= PARTITIONS_MAX {
+            return Ok(());
+        }
+        let number = self.next_partition.get();
+        self.next_partition.set(number + 1);
+        let key = PartitionKey { topic: TopicId([(number / 3) as u8; 16]), partition: PartitionIndex(number) };
+        self.oracle.borrow_mut().partitions.insert(key, Expected::new(Existence::Creating));
+        match self.log.create_partition(key, options()) {
+            Ok(_) => {}
+            Err(commit_log::CreateError::Failed(failed)) => return Err(failed),
+            Err(error) => panic!("{key:?}: {error}"),
+        }
+        if random::below(2) == 0 {
+            self.log.barrier().await?;
+            let mut oracle = self.oracle.borrow_mut();
+            let expected = oracle.expect(key);
+            if expected.existence == Existence::Creating {
+                expected.existence = Existence::Present;
+            }
+        }
+        Ok(())
+    }
+
+    async fn append_small(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+        let count = 1 + random::below(6);
+        for _ in 0..count {
+            let bytes = 20 + random::below(2_000);
+            self.append(partition, bytes, random::below(8) == 0).await?;
+        }
+        Ok(())
+    }
+
+    async fn append_large(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+        let bytes = 12_000 + random::below(40_000);
+        self.append(partition, bytes, random::below(3) == 0).await
+    }
+
+    async fn append(&self, partition: &PartitionLog, bytes: u64, wait: bool) -> Result<(), LogFailed> {
+        let (header, batch) = build(bytes);
+        let key = partition.key();
+        let (epoch, cuts) = {
+            let mut oracle = self.oracle.borrow_mut();
+            let expected = oracle.expect(key);
+            (expected.epoch, expected.cuts)
+        };
+        let appended = match partition.append(header, Shared::copy_from_slice(&batch), LeaderEpoch(epoch), None) {
+            Ok(appended) => appended,
+            Err(AppendError::Failed(failed)) => return Err(failed),
+            Err(AppendError::Full { .. } | AppendError::DiskFull { .. }) => {
+                clock::sleep(Duration::from_millis(2)).await;
+                return Ok(());
+            }
+            Err(AppendError::Truncating | AppendError::Deleted) => return Ok(()),
+            Err(AppendError::Closing) => panic!("{key:?}: the log is closing"),
+        };
+        let next = appended.last_offset.0 + 1;
+        self.oracle.borrow_mut().expect(key).appended(Batch { base: appended.base_offset.0, next, epoch, bytes: batch.into() });
+        if wait {
+            let durable = partition.durable(appended.ticket).await;
+            let mut oracle = self.oracle.borrow_mut();
+            let Some(expected) = oracle.partitions.get_mut(&key) else { return Ok(()) };
+            let concerns = expected.cuts == cuts && expected.truncating.is_none();
+            match durable {
+                Ok(durable) if concerns => {
+                    assert!(durable.durable_end.0 >= next, "{key:?}: the ticket is not covered");
+                    expected.acknowledged(next);
+                }
+                Err(failed) if matches!(expected.existence, Existence::Present | Existence::Creating) && concerns => return Err(failed),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A read of something that must be there.
+    async fn read(&self, partition: &PartitionLog) {
+        let key = partition.key();
+        let (from, end, cuts) = {
+            let mut oracle = self.oracle.borrow_mut();
+            let expected = oracle.expect(key);
+            let start = expected.log_start_wanted;
+            if start >= expected.appended_end || expected.truncating.is_some() {
+                return;
+            }
+            (start + random::below(expected.appended_end - start), expected.appended_end, expected.cuts)
+        };
+        let read = partition.read(Offset(from), 1 + random::below(100_000) as usize, Offset(end)).await;
+        let oracle = self.oracle.borrow();
+        let Some(expected) = oracle.partitions.get(&key) else { return };
+        let disturbed = expected.cuts != cuts
+            || expected.truncating.is_some()
+            || expected.log_start_wanted > from
+            || !matches!(expected.existence, Existence::Present | Existence::Creating);
+        match read {
+            Ok(slices) => {
+                let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                if !disturbed {
+                    assert!(expected.check_bytes(key, from, &bytes) > from, "{key:?}: nothing at {from} below {end}");
+                }
+            }
+            Err(error) => assert!(disturbed || self.log.failure().is_some(), "{key:?}: cannot read {from} below {end}: {error}"),
+        }
+    }
+
+    fn move_high_watermark(&self, partition: &PartitionLog) {
+        let mut oracle = self.oracle.borrow_mut();
+        let expected = oracle.expect(partition.key());
+        let marks = partition.watermarks();
+        if expected.truncating.is_none() && marks.durable_end >= marks.high_watermark {
+            partition.set_high_watermark(marks.durable_end);
+            expected.high_watermark = marks.durable_end.0;
+        }
+    }
+
+    async fn truncate(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+        let key = partition.key();
+        let to = {
+            let mut oracle = self.oracle.borrow_mut();
+            let expected = oracle.expect(key);
+            let floor = expected.high_watermark.max(expected.log_start_wanted);
+            let places: Vec<u64> = expected.batches.iter().map(|batch| batch.base).filter(|base| *base >= floor).collect();
+            if expected.truncating.is_some() || places.is_empty() {
+                return Ok(());
+            }
+            // Mostly near the end: a truncation to the middle empties the log.
+            let back = random::below(places.len().min(6) as u64);
+            let to = places[places.len() - 1 - usize::try_from(back).unwrap()];
+            expected.truncating = Some(to);
+            to
+        };
+        partition.truncate(Offset(to)).await?;
+        let mut oracle = self.oracle.borrow_mut();
+        if let Some(expected) = oracle.partitions.get_mut(&key) {
+            expected.truncated(to);
+        }
+        oracle.coverage.truncations += 1;
+        Ok(())
+    }
+
+    async fn move_log_start(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+        let key = partition.key();
+        let to = {
+            let mut oracle = self.oracle.borrow_mut();
+            let expected = oracle.expect(key);
+            let room = expected.high_watermark.saturating_sub(expected.log_start_wanted);
+            if expected.truncating.is_some() || room == 0 {
+                return Ok(());
+            }
+            expected.log_start_wanted += 1 + random::below(room);
+            expected.log_start_wanted
+        };
+        partition.set_log_start(Offset(to)).await?;
+        let mut oracle = self.oracle.borrow_mut();
+        if let Some(expected) = oracle.partitions.get_mut(&key) {
+            expected.log_start = expected.log_start.max(to);
+        }
+        oracle.coverage.log_start_moves += 1;
+        Ok(())
+    }
+
+    async fn delete(&self, key: PartitionKey) -> Result<(), LogFailed> {
+        self.oracle.borrow_mut().expect(key).existence = Existence::Deleting;
+        self.log.delete_partition(key).await?;
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.expect(key).existence = Existence::Deleted;
+        oracle.coverage.deletions += 1;
+        Ok(())
+    }
+
+    async fn alter(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+        let changed = options();
+        partition.alter(changed).await
+    }
+
+    async fn checkpoint(&self) -> Result<(), LogFailed> {
+        self.in_checkpoint.set(true);
+        let result = self.log.checkpoint().await;
+        self.in_checkpoint.set(false);
+        result
+    }
+}
+
+fn options() -> PartitionOptions {
+    PartitionOptions {
+        segment_bytes: (64 << 10) << random::below(3),
+        segment_ms: 1_000 + random::below(100_000),
+        durability: if random::below(6) == 0 { Durability::Relaxed } else { Durability::Stable },
+    }
+}
+
+/// A batch of one to four records, `bytes` of values that never repeat.
+fn build(bytes: u64) -> (BatchHeader, Vec<u8>) {
+    let mut builder = BatchBuilder::new(BuilderOptions::default());
+    let count = 1 + random::below(4);
+    for _ in 0..count {
+        let mut value = vec![0; usize::try_from(bytes / count + 1).unwrap()];
+        random::fill(&mut value);
+        builder.push(TimestampMs(clock::wall_ms()), None, Some(&value), &[]).unwrap();
+    }
+    let batch = builder.build();
+    (BatchHeader::decode(&batch).unwrap(), batch.to_vec())
+}
