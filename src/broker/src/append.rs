@@ -1,0 +1,227 @@
+//! The way of an append, from the frame to the log. Read `produce` from top to bottom; what it calls stands in that order.
+//!
+//! | step | place |
+//! |---|---|
+//! | bytes arrive, are admitted | `connection.rs`, `admission.rs` |
+//! | body read, lengths add up; batch header and payload checked | `wire` |
+//! | who owns the partition | `router.rs` |
+//! | offset and epoch stamped, appended | `commit_log` |
+//! | group commit; high watermark moves; waiters answered in order | `commit_log`, `ack.rs` |
+
+use crate::{
+    ack::{self, Pending, Placed, Slot, To},
+    admission::within,
+    calls,
+    connection::{Incoming, Refused},
+    mail::Call,
+    partition::{LEADER_EPOCH, Partition},
+    router::{Route, route},
+    shard::Shard,
+};
+use commit_log::AppendError;
+use shards::{
+    ShardId,
+    buffer::{Portable, Shared},
+    clock, executor,
+};
+use std::{rc::Rc, time::Duration};
+use wire::{
+    BatchError, BatchHeader, BatchView, ErrorCode, PartitionKey, PayloadKind, ProducePartition, ProduceRequest, TimestampMs,
+};
+
+/// Batches of one partition with their checked headers.
+type Batches = Vec<(BatchHeader, Shared)>;
+
+/// Takes a produce request as far as the log; the reply leaves when its batches are durable. Returns when every batch has its place
+/// in the order, so that the next request of the connection comes after it.
+pub(crate) async fn produce(shard: &Rc<Shard>, incoming: Incoming) -> Result<(), Refused> {
+    let request: ProduceRequest = incoming.decode()?;
+    request.check(incoming.header.attachment_bytes())?;
+
+    let mut attached = incoming.attachments();
+    let keys: Rc<[PartitionKey]> = request.partitions.iter().map(|part| PartitionKey::new(part.topic, part.partition)).collect();
+    let pending = Pending::new(shard, request.partitions.len(), To::Client(incoming.into_reply_to()));
+    for (index, part) in request.partitions.iter().enumerate() {
+        let key = keys[index];
+        let slot = pending.slot(index);
+        let batches = match checked_batches(shard, key, part, &mut attached).await {
+            Ok(batches) => batches,
+            Err((code, message)) => {
+                slot.refuse(key, code, Some(message));
+                continue;
+            }
+        };
+        match route(shard, key) {
+            Route::Here(partition) => append_here(shard, &partition, batches, slot).await,
+            Route::Shard(owner) => append_there(shard, owner, key, batches, slot).await,
+            Route::Nowhere(code) => slot.refuse(key, code, None),
+        }
+    }
+    pending.send_if_complete();
+    let wait = Duration::from_millis(u64::from(request.timeout_ms.min(wire::limits::WAIT_MS_MAX)));
+    if !wait.is_zero() {
+        shard.deadlines.add(clock::monotonic_coarse() + wait, &pending, keys);
+    }
+    Ok(())
+}
+
+/// Cuts the batches of `part` off `attached` and checks each: header, payload checksum, message size. All are good, or none is taken.
+async fn checked_batches(
+    shard: &Shard,
+    key: PartitionKey,
+    part: &ProducePartition,
+    attached: &mut Shared,
+) -> Result<Batches, (ErrorCode, String)> {
+    let part_bytes: usize = part.batch_lengths.iter().map(|length| *length as usize).sum();
+    let mut rest = attached.slice(..part_bytes);
+    *attached = attached.slice(part_bytes..);
+    if part.batch_lengths.is_empty() {
+        return Err((ErrorCode::InvalidRequest, "no batch is given for this partition".to_owned()));
+    }
+    let message_bytes_max = shard.topics.borrow().get(key.topic).map_or(u32::MAX, |entry| entry.topic.config.message_bytes_max);
+    let mut batches = Vec::with_capacity(part.batch_lengths.len());
+    for length in &part.batch_lengths {
+        let bytes = rest.slice(..*length as usize);
+        rest = rest.slice(*length as usize..);
+        let header = check_batch(&bytes, message_bytes_max)?;
+        batches.push((header, bytes));
+        executor::yield_if_needed().await;
+    }
+    Ok(batches)
+}
+
+fn check_batch(bytes: &Shared, message_bytes_max: u32) -> Result<BatchHeader, (ErrorCode, String)> {
+    let refuse = |error: BatchError| {
+        let damaged = matches!(error, BatchError::HeaderCrc { .. } | BatchError::PayloadCrc { .. });
+        (if damaged { ErrorCode::CorruptBatch } else { ErrorCode::InvalidBatch }, error.to_string())
+    };
+    let header = BatchHeader::decode(bytes).map_err(refuse)?;
+    header.check_produced().map_err(refuse)?;
+    if header.total_length() != bytes.len() {
+        let message = format!("the batch says {} bytes, the request {}", header.total_length(), bytes.len());
+        return Err((ErrorCode::InvalidBatch, message));
+    }
+    wire::verify_payload(&header, bytes).map_err(refuse)?;
+    // Only a payload above the limit can hold a message above it: the usual batch is not looked into.
+    if header.uncompressed_length_bytes > message_bytes_max {
+        check_messages(&header, bytes, message_bytes_max)?;
+    }
+    Ok(header)
+}
+
+/// Finds a message above the limit in a large batch.
+fn check_messages(header: &BatchHeader, bytes: &Shared, message_bytes_max: u32) -> Result<(), (ErrorCode, String)> {
+    let too_large = |found: usize| {
+        let message = format!("a message of {found} bytes (key, value and headers): the topic allows {message_bytes_max}");
+        (ErrorCode::MessageTooLarge, message)
+    };
+    if header.payload_kind != PayloadKind::Records {
+        return Err(too_large(header.uncompressed_length_bytes as usize));
+    }
+    let view = BatchView::new(bytes).map_err(|error| (ErrorCode::InvalidBatch, error.to_string()))?;
+    for record in view.records() {
+        let headers: usize = record.headers.iter().map(|header| header.name.len() + header.value.map_or(0, <[u8]>::len)).sum();
+        let found = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len) + headers;
+        if found > message_bytes_max as usize {
+            return Err(too_large(found));
+        }
+    }
+    Ok(())
+}
+
+/// Appends to a partition of this shard. While the log's queue is full this waits, and with it the connection: nothing is dropped.
+async fn append_here(shard: &Rc<Shard>, partition: &Rc<Partition>, batches: Batches, slot: Slot) {
+    let give_up = clock::monotonic_coarse() + shard.config.memory.admission_wait.0;
+    let mut unplaced = (batches, slot);
+    loop {
+        let committed = shard.committed.notified();
+        let Some((batches, slot, error)) = append_now(shard, partition, unplaced.0, unplaced.1) else { return };
+        let left = give_up.since(clock::monotonic());
+        if left.is_zero() || within(left, committed).await.is_none() {
+            return refuse(partition.key, slot, &error);
+        }
+        unplaced = (batches, slot);
+    }
+}
+
+/// Appends without waiting. Gives everything back when the log's queue is full; any other refusal is answered.
+fn append_now(shard: &Shard, partition: &Partition, batches: Batches, slot: Slot) -> Option<(Batches, Slot, AppendError)> {
+    let append_time = partition.sets_append_time().then(|| TimestampMs(clock::wall_ms()));
+    let bytes: usize = batches.iter().map(|(_, bytes)| bytes.len()).sum();
+    let records: u64 = batches.iter().map(|(header, _)| u64::from(header.record_count)).sum();
+    let count = batches.len();
+    // Cloning counts references: the batches stay ours until the log has taken all of them.
+    match append_all(shard, partition, batches.clone(), bytes, append_time) {
+        Ok(appended) => {
+            partition.counters.appended(bytes, count, records);
+            ack::appended(shard, partition, appended, append_time, slot);
+            None
+        }
+        Err(error @ AppendError::Full { .. }) => Some((batches, slot, error)),
+        Err(error) => {
+            refuse(partition.key, slot, &error);
+            None
+        }
+    }
+}
+
+/// Appends the batches back to back: all of them, or none. Nothing else runs in between, so that the first decides for all but the
+/// bound on the queue, which is looked at for their sum.
+fn append_all(
+    shard: &Shard,
+    partition: &Partition,
+    batches: Batches,
+    bytes: usize,
+    append_time: Option<TimestampMs>,
+) -> Result<Placed, AppendError> {
+    if batches.len() > 1 {
+        let queued_bytes = shard.log.stats().queue_bytes;
+        if queued_bytes > 0 && queued_bytes + bytes as u64 > shard.config.memory.append_bytes_max.0 {
+            return Err(AppendError::Full { queued_bytes });
+        }
+    }
+    let mut placed: Option<Placed> = None;
+    for (header, bytes) in batches {
+        let appended = partition.log.append(header, bytes, LEADER_EPOCH, append_time);
+        match (appended, &mut placed) {
+            (Ok(appended), None) => placed = Some(Placed { first: appended.base_offset, last: appended.last_offset }),
+            (Ok(appended), Some(placed)) => placed.last = appended.last_offset,
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(_)) => unreachable!("the log took the first of several batches and not the next: {error}"),
+        }
+    }
+    Ok(placed.expect("a request names at least one batch"))
+}
+
+/// One hop: the owner appends what was checked here.
+async fn append_there(shard: &Rc<Shard>, owner: ShardId, key: PartitionKey, batches: Batches, slot: Slot) {
+    let batches = batches.into_iter().map(|(header, bytes)| (header, Portable::from(bytes))).collect();
+    calls::append(shard, owner, Call::Append { key, batches }, slot).await;
+}
+
+/// The other end of the hop. It cannot wait: the mesh brings what comes after it.
+pub(crate) fn append_for(shard: &Rc<Shard>, source: ShardId, id: u64, key: PartitionKey, batches: Vec<(BatchHeader, Portable)>) {
+    let pending = Pending::new(shard, 1, To::Shard { shard: source, id });
+    let slot = pending.slot(0);
+    let batches = batches.into_iter().map(|(header, bytes)| (header, bytes.into_shared())).collect();
+    match route(shard, key) {
+        Route::Here(partition) => {
+            if let Some((_, slot, error)) = append_now(shard, &partition, batches, slot) {
+                refuse(key, slot, &error);
+            }
+        }
+        Route::Shard(_) => slot.refuse(key, ErrorCode::WrongShard, None),
+        Route::Nowhere(code) => slot.refuse(key, code, None),
+    }
+}
+
+fn refuse(key: PartitionKey, slot: Slot, error: &AppendError) {
+    let code = match error {
+        AppendError::Full { .. } | AppendError::Truncating => ErrorCode::Overloaded,
+        AppendError::DiskFull { .. } => ErrorCode::DiskFull,
+        AppendError::Deleted => ErrorCode::UnknownTopicOrPartition,
+        AppendError::Closing => ErrorCode::ShuttingDown,
+        AppendError::Failed(_) => ErrorCode::StorageFailed,
+    };
+    slot.refuse(key, code, Some(error.to_string()));
+}

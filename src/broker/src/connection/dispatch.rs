@@ -1,0 +1,44 @@
+//! A request to the code that answers it.
+
+use super::{Connection, Incoming, Refused, hello};
+use crate::{admin, append, fetch, offsets, shard::Shard};
+use shards::executor;
+use std::{future::Future, rc::Rc};
+use wire::{Api, ErrorCode, FetchRequest};
+
+/// Starts a request. Returns when the next of the connection may start: after a produce has its place in the order, at once for others.
+pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, incoming: Incoming) -> Result<(), Refused> {
+    let (code, version) = (incoming.header.api, incoming.header.api_version);
+    let Some(api) = Api::from_code(code) else {
+        return Err(Refused::new(ErrorCode::UnknownApi, format!("there is no request {code}")));
+    };
+    let (least, most) = api.versions();
+    if !(least..=most).contains(&version) {
+        let message = format!("{api} version {version}: {least} to {most} are spoken here");
+        return Err(Refused::new(ErrorCode::UnsupportedVersion, message));
+    }
+    shard.counters.requests.set(shard.counters.requests.get() + 1);
+    match api {
+        Api::Produce => append::produce(shard, incoming).await,
+        Api::Fetch => {
+            let request: FetchRequest = incoming.decode()?;
+            request.check()?;
+            start(fetch::fetch(Rc::clone(shard), request, incoming))
+        }
+        Api::ListOffsets => start(offsets::list(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::Hello => hello::hello(shard, connection, incoming),
+        Api::Metadata => start(admin::metadata(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::ListTopics => start(admin::list_topics(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::CreateTopic => start(admin::create_topic(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::AlterTopic => start(admin::alter_topic(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::DeleteTopic => start(admin::delete_topic(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::DescribeTopic => start(admin::describe_topic(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::DescribeCluster => start(admin::describe_cluster(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::DescribeConfig => start(admin::describe_config(Rc::clone(shard), incoming.decode()?, incoming)),
+    }
+}
+
+fn start(request: impl Future<Output = ()> + 'static) -> Result<(), Refused> {
+    executor::spawn(request).detach();
+    Ok(())
+}

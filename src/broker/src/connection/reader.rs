@@ -1,0 +1,178 @@
+//! Bytes to requests, each admitted before it is read into memory.
+//!
+//! ```text
+//!  idle:  512 bytes inline            small frames: one buffer, frames copied out      large frame: its own aligned buffer,
+//!         (no buffer is held)   ──►   (1 MiB when much waits, else 64 KiB)       ──►   what is there copied, the rest read into it
+//! ```
+
+use super::{Connection, End, Incoming, Refused, RequestHolds, output::ReplyTo};
+use crate::shard::{OpenRequest, Shard};
+use shards::{
+    buffer::{BufferMut, Shared, allocate_plain},
+    clock,
+};
+use std::rc::Rc;
+use wire::{ErrorCode, FrameError, FrameHeader, limits::FRAME_HEADER_BYTES};
+
+/// The read of an idle connection. Holds the usual fetch request whole.
+const SNIFF_BYTES: usize = 512;
+/// The buffer when one frame has begun.
+const BUFFER_BYTES: usize = 64 << 10;
+/// The buffer when the first read came back full: many small frames in one read.
+const BUFFER_BYTES_MAX: usize = 1 << 20;
+/// Larger frames get a buffer of their own: copying them would cost more than its allocation.
+const COPIED_FRAME_BYTES_MAX: usize = 32 << 10;
+
+const _: () = assert!(COPIED_FRAME_BYTES_MAX <= BUFFER_BYTES && SNIFF_BYTES <= BUFFER_BYTES);
+
+pub(super) struct FrameReader<'a> {
+    shard: &'a Rc<Shard>,
+    connection: &'a Rc<Connection>,
+    sniffed: Box<[u8; SNIFF_BYTES]>,
+    buffer: Option<BufferMut>,
+    /// `buffer[start..end]` has arrived and is not yet part of a request.
+    start: usize,
+    end: usize,
+    /// The last read filled what it was given: more is likely to wait.
+    more_waits: bool,
+    /// A whole request has arrived once.
+    greeted: bool,
+}
+
+impl<'a> FrameReader<'a> {
+    pub(super) fn new(shard: &'a Rc<Shard>, connection: &'a Rc<Connection>) -> Self {
+        let sniffed = Box::new([0; SNIFF_BYTES]);
+        FrameReader { shard, connection, sniffed, buffer: None, start: 0, end: 0, more_waits: false, greeted: false }
+    }
+
+    /// The next request.
+    pub(super) async fn next(&mut self) -> Result<Incoming, End> {
+        let header = self.header().await?;
+        let holds = self.admit(&header).await?;
+        let total = header.total_length as usize;
+        let frame = if total <= COPIED_FRAME_BYTES_MAX { self.copied(total).await? } else { self.landed(total).await? };
+        self.connection.read_deadline.set(None);
+        self.greeted = true;
+        if self.start == self.end && !self.more_waits {
+            self.buffer = None;
+        }
+        Ok(Incoming { header, frame, reply_to: ReplyTo::new(self.shard, self.connection, header, holds) })
+    }
+
+    async fn header(&mut self) -> Result<FrameHeader, End> {
+        self.fill(FRAME_HEADER_BYTES).await?;
+        let header = FrameHeader::decode(self.arrived()).map_err(|error| End::Refused(0, error.into()))?;
+        let refuse = |error: FrameError| Err(End::Refused(header.correlation_id, error.into()));
+        let limit_bytes = u32::try_from(self.shard.config.limits.frame_bytes_max.0).unwrap_or(u32::MAX);
+        if header.total_length > limit_bytes {
+            return refuse(FrameError::TooLarge { found_bytes: header.total_length, limit_bytes });
+        }
+        if header.is_reply() {
+            let rule = "a request has no flag";
+            return refuse(FrameError::Field { position: 12, field: "flags", found: u64::from(header.flags), rule });
+        }
+        Ok(header)
+    }
+
+    /// Waits for memory: the socket is not read meanwhile.
+    async fn admit(&self, header: &FrameHeader) -> Result<RequestHolds, End> {
+        let bytes = header.total_length as usize;
+        let wait = self.shard.config.memory.admission_wait.0;
+        self.connection.read_deadline.set(None);
+        let overloaded = || {
+            let message = format!("no memory for a request of {bytes} bytes within memory.admission_wait");
+            End::Refused(header.correlation_id, Refused::new(ErrorCode::Overloaded, message))
+        };
+        // Own replies that the client does not take hold turns: the write time-out ends that wait, not this one.
+        let turn = self.connection.turns.acquire(1).await;
+        let connection_bytes = self.connection.in_flight.acquire(bytes).await;
+        let shard_bytes = self.shard.in_flight.acquire_within(bytes, wait).await.ok_or_else(overloaded)?;
+        self.connection.read_deadline.set(Some(clock::monotonic_coarse() + self.shard.config.limits.read_timeout.0));
+        let open = OpenRequest::new(self.shard);
+        Ok(RequestHolds { _turn: turn, _connection_bytes: connection_bytes, _shard_bytes: shard_bytes, _open: open })
+    }
+
+    /// A small frame, copied out so that it does not keep the buffer alive.
+    async fn copied(&mut self, total: usize) -> Result<Shared, End> {
+        self.fill(total).await?;
+        let frame = Shared::copy_from_slice(&self.arrived()[..total]);
+        self.start += total;
+        Ok(frame)
+    }
+
+    /// A large frame, read straight to where it stays.
+    async fn landed(&mut self, total: usize) -> Result<Shared, End> {
+        let mut frame = allocate_plain(total);
+        let mut filled = total.min(self.end - self.start);
+        frame[..filled].copy_from_slice(&self.arrived()[..filled]);
+        self.start += filled;
+        while filled < total {
+            self.going_on();
+            filled += self.read_into(&mut frame[filled..]).await?;
+        }
+        Ok(frame.freeze())
+    }
+
+    fn arrived(&self) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.start..self.end])
+    }
+
+    /// Reads until `wanted` bytes have arrived. `wanted` is at most [`COPIED_FRAME_BYTES_MAX`].
+    async fn fill(&mut self, wanted: usize) -> Result<(), End> {
+        while self.end - self.start < wanted {
+            if self.end > self.start {
+                self.going_on();
+            }
+            let Some(mut buffer) = self.buffer.take() else {
+                self.sniff().await?;
+                continue;
+            };
+            if buffer.len() - self.start < wanted.max(SNIFF_BYTES) {
+                buffer.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            }
+            let end = self.end;
+            let read = self.read_into(&mut buffer[end..]).await;
+            let room = buffer.len() - end;
+            self.buffer = Some(buffer);
+            let read = read?;
+            self.end += read;
+            self.more_waits = read == room;
+        }
+        Ok(())
+    }
+
+    /// The read of an idle connection: a buffer is taken once something has arrived.
+    async fn sniff(&mut self) -> Result<(), End> {
+        let read = match self.connection.stream.read(&mut self.sniffed[..]).await {
+            Ok(0) => return Err(End::Closed),
+            Ok(read) => read,
+            Err(error) => return Err(End::Net(error)),
+        };
+        self.more_waits = read == SNIFF_BYTES;
+        let mut buffer = allocate_plain(if self.more_waits { BUFFER_BYTES_MAX } else { BUFFER_BYTES });
+        buffer[..read].copy_from_slice(&self.sniffed[..read]);
+        (self.buffer, self.start, self.end) = (Some(buffer), 0, read);
+        Ok(())
+    }
+
+    async fn read_into(&self, bytes: &mut [u8]) -> Result<usize, End> {
+        match self.connection.stream.read(bytes).await {
+            Ok(0) if self.end == self.start => Err(End::Closed),
+            Ok(0) => {
+                let found_bytes = self.end - self.start;
+                Err(End::Refused(0, FrameError::Truncated { needed_bytes: found_bytes + 1, found_bytes }.into()))
+            }
+            Ok(read) => Ok(read),
+            Err(error) => Err(End::Net(error)),
+        }
+    }
+
+    /// A request has begun: its bytes must go on arriving. Before Hello the deadline set when the connection began stands.
+    fn going_on(&self) {
+        if self.greeted {
+            self.connection.read_deadline.set(Some(clock::monotonic_coarse() + self.shard.config.limits.read_timeout.0));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What one shard counts: plain cells on the data path, published as a snapshot once in a while.
+
+use std::cell::Cell;
+
+/// Counters of a shard since it started.
+#[derive(Debug, Default)]
+pub(crate) struct ShardCounters {
+    pub(crate) requests: Cell<u64>,
+    pub(crate) refused: Cell<u64>,
+    pub(crate) accepted: Cell<u64>,
+    pub(crate) handed_over: Cell<u64>,
+    pub(crate) fetched_bytes: Cell<u64>,
+    pub(crate) sent_bytes: Cell<u64>,
+}
+
+/// Counters of one topic on a shard, shared by its partitions there.
+#[derive(Debug, Default)]
+pub(crate) struct TopicCounters {
+    pub(crate) appended_bytes: Cell<u64>,
+    pub(crate) appended_batches: Cell<u64>,
+    pub(crate) appended_records: Cell<u64>,
+    pub(crate) fetched_bytes: Cell<u64>,
+}
+
+impl TopicCounters {
+    /// Counts an append.
+    pub(crate) fn appended(&self, bytes: usize, batches: usize, records: u64) {
+        self.appended_bytes.set(self.appended_bytes.get() + bytes as u64);
+        self.appended_batches.set(self.appended_batches.get() + batches as u64);
+        self.appended_records.set(self.appended_records.get() + records);
+    }
+
+    /// Counts a read.
+    pub(crate) fn fetched(&self, bytes: usize) {
+        self.fetched_bytes.set(self.fetched_bytes.get() + bytes as u64);
+    }
+
+    /// Whether anything was ever read or written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.appended_batches.get() == 0 && self.fetched_bytes.get() == 0
+    }
+}

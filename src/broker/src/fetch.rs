@@ -1,0 +1,272 @@
+//! The way of a fetch: read what is there; if that is too little, wait until a high watermark moves; hand the stored bytes to the
+//! socket unchanged.
+//!
+//! ```text
+//!  loop: anything visible above the offsets asked for? ── no ──► watch the partitions (here and on other shards), wait
+//!            │ yes                                                       ▲
+//!            ▼                                                           │
+//!        reply memory held ─► read here, and with one hop there ─► enough, or an error, or late? ── no ──┘
+//!                                                                  │ yes
+//!                                                                  ▼ reply: body, then the batches as stored
+//! ```
+
+use crate::{
+    admission::{Held, within},
+    calls,
+    connection::{Connection, Incoming},
+    mail::{Answer, Call, Mail, ReadPart},
+    partition::{LEADER_EPOCH, Partition, Watcher},
+    router::{Route, route},
+    shard::Shard,
+};
+use commit_log::ReadError;
+use futures_util::future::select;
+use hashbrown::HashMap;
+use shards::{
+    ShardId,
+    buffer::{Portable, Shared},
+    clock::{self, Monotonic},
+    executor,
+    sync::Notify,
+};
+use std::{pin::pin, rc::Rc, time::Duration};
+use wire::{ErrorCode, FetchPartition, FetchPartitionReply, FetchReply, FetchRequest, Offset, PartitionKey, limits};
+
+/// After a wake-up that brought too little, more is let gather this long: a fetch that wants much is not run for each batch.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// What was read of one partition.
+type Part = (FetchPartitionReply, Vec<Shared>);
+
+/// Answers a fetch.
+pub(crate) async fn fetch(shard: Rc<Shard>, request: FetchRequest, incoming: Incoming) {
+    let limit = &shard.config.limits;
+    let connection = Rc::clone(incoming.connection());
+    let wait = Duration::from_millis(u64::from(request.max_wait_ms)).min(limit.fetch_wait_max.0);
+    let deadline = clock::monotonic() + wait;
+    let bytes_max = (request.max_bytes as usize).min(limit.fetch_bytes_max.as_usize());
+    let bytes_min = (request.min_bytes as usize).min(bytes_max);
+
+    let (parts, holds) = loop {
+        let more = Rc::new(Notify::new());
+        let moved = more.notified();
+        // Watching before reading: what becomes visible in between is not missed.
+        let may_wait = bytes_min > 0 && clock::monotonic() < deadline && !shard.is_stopping();
+        if may_wait {
+            watch(&shard, &request, &more, deadline).await;
+        }
+        let mut holds = reply_memory(&shard, &connection, wanted_bytes(&request, bytes_max)).await;
+        let parts = read_all(&shard, &request, bytes_max).await;
+        let bytes: usize = parts.iter().map(|(reply, _)| reply.batch_bytes as usize).sum();
+        let failed = parts.iter().any(|(reply, _)| !reply.error.is_none());
+        if bytes >= bytes_min || failed || !may_wait || connection.is_closed() {
+            holds.iter_mut().for_each(|held| held.shrink_to(bytes));
+            break (parts, holds);
+        }
+        drop((parts, holds));
+        wait_for_more(&shard, &connection, moved, deadline).await;
+        if bytes_min > 1 {
+            clock::sleep(GATHER.min(deadline.since(clock::monotonic()))).await;
+        }
+    };
+
+    let mut attachments = Vec::new();
+    let mut partitions = Vec::with_capacity(parts.len());
+    for (reply, batches) in parts {
+        partitions.push(reply);
+        attachments.extend(batches);
+    }
+    let bytes: usize = attachments.iter().map(Shared::len).sum();
+    shard.counters.fetched_bytes.set(shard.counters.fetched_bytes.get() + bytes as u64);
+    incoming.into_reply_to().send_with(&FetchReply { partitions }, attachments, holds);
+}
+
+/// The most that the partitions together may bring, when none has a batch above what was asked for.
+fn wanted_bytes(request: &FetchRequest, bytes_max: usize) -> usize {
+    let parts: usize = request.partitions.iter().map(|part| part.max_bytes as usize).fold(0, usize::saturating_add);
+    parts.min(bytes_max)
+}
+
+/// Holds memory for a reply before it is read from disk.
+async fn reply_memory(shard: &Shard, connection: &Connection, bytes: usize) -> Vec<Held> {
+    let of_connection = connection.reply_bytes.acquire(bytes).await;
+    let of_shard = shard.reply_bytes.acquire(bytes).await;
+    vec![of_connection, of_shard]
+}
+
+/// Waits until a watched partition moves, the deadline passes, or nobody wants the answer any more.
+async fn wait_for_more(shard: &Shard, connection: &Connection, moved: impl Future<Output = ()>, deadline: Monotonic) {
+    let closing = pin!(connection.closing.notified());
+    let stopping = pin!(shard.stop.notified());
+    let moved = pin!(moved);
+    let woken = select(moved, select(closing, stopping));
+    // Why it woke does not matter: the caller looks again.
+    drop(within(deadline.since(clock::monotonic()), woken).await);
+}
+
+/// Asks to be told through `more` once any partition shows more than `request` starts from.
+async fn watch(shard: &Rc<Shard>, request: &FetchRequest, more: &Rc<Notify>, deadline: Monotonic) {
+    let mut elsewhere: HashMap<ShardId, Vec<(PartitionKey, Offset)>> = HashMap::new();
+    for part in &request.partitions {
+        let key = PartitionKey::new(part.topic, part.partition);
+        match route(shard, key) {
+            Route::Here(partition) => partition.watch(Watcher::Here(Rc::downgrade(more)), clock::monotonic_coarse()),
+            Route::Shard(owner) => elsewhere.entry(owner).or_default().push((key, part.offset)),
+            Route::Nowhere(_) => {}
+        }
+    }
+    for (owner, seen) in elsewhere {
+        calls::watch(shard, owner, more, |id| Mail::Watch { id, seen, until_ns: deadline.as_nanos() }).await;
+    }
+}
+
+/// A watch of another shard: told at once when there is more already.
+pub(crate) fn watch_for(shard: &Shard, source: ShardId, id: u64, seen: Vec<(PartitionKey, Offset)>, until: Monotonic) {
+    let now = clock::monotonic_coarse();
+    for (key, offset) in seen {
+        let partition = shard.partitions.borrow().get(&key).cloned();
+        match partition {
+            Some(partition) if partition.high_watermark() <= offset => {
+                partition.watch(Watcher::There { shard: source, id, until }, now);
+            }
+            Some(_) => return calls::send_now(shard, source, Mail::Wake { id }),
+            None => {}
+        }
+    }
+}
+
+/// Reads every partition of the request, in its order, up to `bytes_max` in all. Waits for nothing but disks and other shards.
+async fn read_all(shard: &Rc<Shard>, request: &FetchRequest, bytes_max: usize) -> Vec<Part> {
+    let mut parts: Vec<Option<Part>> = Vec::with_capacity(request.partitions.len());
+    let mut elsewhere: HashMap<ShardId, Vec<(usize, ReadPart)>> = HashMap::new();
+    let mut bytes = 0;
+    for (index, wanted) in request.partitions.iter().enumerate() {
+        let part = read_part(wanted);
+        parts.push(None);
+        match route(shard, part.key) {
+            Route::Here(partition) => {
+                let read = read_one(&partition, &part, bytes, bytes_max).await;
+                bytes += read.0.batch_bytes as usize;
+                parts[index] = Some(read);
+            }
+            Route::Shard(owner) => elsewhere.entry(owner).or_default().push((index, part)),
+            Route::Nowhere(code) => parts[index] = Some((failed(part.key, code, None), Vec::new())),
+        }
+        executor::yield_if_needed().await;
+    }
+    for (owner, wanted) in elsewhere {
+        let left = bytes_max.saturating_sub(bytes);
+        let (indexes, asked): (Vec<usize>, Vec<ReadPart>) =
+            wanted.into_iter().map(|(index, part)| (index, ReadPart { bytes_max: part.bytes_max.min(left), ..part })).unzip();
+        let keys: Vec<PartitionKey> = asked.iter().map(|part| part.key).collect();
+        let answer = calls::ask(shard, owner, Call::Read { parts: asked, bytes_before: bytes, bytes_max }).await;
+        let Some(Answer::Read(read)) = answer else {
+            for (index, key) in indexes.into_iter().zip(keys) {
+                parts[index] = Some((failed(key, ErrorCode::ShuttingDown, None), Vec::new()));
+            }
+            continue;
+        };
+        for (index, (reply, batches)) in indexes.into_iter().zip(read) {
+            bytes += reply.batch_bytes as usize;
+            parts[index] = Some((reply, batches.into_iter().map(Portable::into_shared).collect()));
+        }
+    }
+    parts.into_iter().map(|part| part.expect("every partition was read here or there")).collect()
+}
+
+/// The other end of a hop.
+pub(crate) async fn read_for(
+    shard: Rc<Shard>,
+    source: ShardId,
+    id: u64,
+    parts: Vec<ReadPart>,
+    mut bytes: usize,
+    bytes_max: usize,
+) {
+    let mut read = Vec::with_capacity(parts.len());
+    for part in parts {
+        let (reply, batches) = match route(&shard, part.key) {
+            Route::Here(partition) => read_one(&partition, &part, bytes, bytes_max).await,
+            Route::Shard(_) => (failed(part.key, ErrorCode::WrongShard, None), Vec::new()),
+            Route::Nowhere(code) => (failed(part.key, code, None), Vec::new()),
+        };
+        bytes += reply.batch_bytes as usize;
+        read.push((reply, batches.into_iter().map(Portable::from).collect()));
+    }
+    calls::send_now(&shard, source, Mail::Answer { id, answer: Answer::Read(read) });
+}
+
+fn read_part(wanted: &FetchPartition) -> ReadPart {
+    ReadPart {
+        key: PartitionKey::new(wanted.topic, wanted.partition),
+        offset: wanted.offset,
+        bytes_max: wanted.max_bytes as usize,
+        leader_epoch: wanted.leader_epoch,
+    }
+}
+
+/// Reads one partition. `bytes` have been read of those before it; the first batch of all may be above `bytes_max`.
+async fn read_one(partition: &Partition, part: &ReadPart, bytes: usize, bytes_max: usize) -> Part {
+    let marks = partition.log.watermarks();
+    if part.leader_epoch.is_some_and(|epoch| epoch != LEADER_EPOCH) {
+        return (failed(part.key, ErrorCode::NotLeader, None), Vec::new());
+    }
+    if part.offset < marks.log_start || part.offset > marks.appended_end {
+        let message = format!("offset {}: the log holds {} to {}", part.offset, marks.log_start, marks.appended_end);
+        let error = if partition.log.is_lossy() { ErrorCode::PartitionLossy } else { ErrorCode::OffsetOutOfRange };
+        return (reply(partition, error, Some(message), 0), Vec::new());
+    }
+    let left = part.bytes_max.min(bytes_max.saturating_sub(bytes));
+    if part.offset >= marks.high_watermark || (left == 0 && bytes > 0) {
+        return (reply(partition, ErrorCode::None, None, 0), Vec::new());
+    }
+    match partition.log.read(part.offset, left, marks.high_watermark).await {
+        Ok(batches) => {
+            let read: usize = batches.iter().map(Shared::len).sum();
+            if bytes > 0 && bytes + read > limits::FETCH_BYTES_MAX as usize {
+                // The log gives at least one batch, and this one does not fit the frame beside the others.
+                return (reply(partition, ErrorCode::None, None, 0), Vec::new());
+            }
+            partition.counters.fetched(read);
+            (reply(partition, ErrorCode::None, None, read), batches)
+        }
+        Err(error) => (reply(partition, read_code(&error), Some(error.to_string()), 0), Vec::new()),
+    }
+}
+
+fn read_code(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        ReadError::Lost { .. } => ErrorCode::PartitionLossy,
+        ReadError::Corrupt { .. } => ErrorCode::DataCorrupt,
+        ReadError::Deleted => ErrorCode::UnknownTopicOrPartition,
+        ReadError::Io(_) => ErrorCode::StorageFailed,
+    }
+}
+
+fn reply(partition: &Partition, error: ErrorCode, message: Option<String>, bytes: usize) -> FetchPartitionReply {
+    let marks = partition.log.watermarks();
+    FetchPartitionReply {
+        topic: partition.key.topic,
+        partition: partition.key.partition,
+        error,
+        message,
+        high_watermark: marks.high_watermark,
+        log_start: marks.log_start,
+        log_end: marks.appended_end,
+        batch_bytes: u32::try_from(bytes).expect("a read is bounded by a frame"),
+    }
+}
+
+fn failed(key: PartitionKey, error: ErrorCode, message: Option<String>) -> FetchPartitionReply {
+    FetchPartitionReply {
+        topic: key.topic,
+        partition: key.partition,
+        error,
+        message,
+        high_watermark: Offset::ZERO,
+        log_start: Offset::ZERO,
+        log_end: Offset::ZERO,
+        batch_bytes: 0,
+    }
+}

@@ -1,0 +1,147 @@
+//! Snapshots of the shards, and their text for Prometheus.
+//!
+//! A shard copies its counters once a second into a slot that only the HTTP thread and administrators read: nothing on the data path
+//! is shared, and a scrape costs the shards nothing.
+
+mod prometheus;
+
+pub(crate) use prometheus::render;
+
+use crate::shard::Shard;
+use commit_log::LogStats;
+use rustix::time::{ClockId, clock_gettime};
+use shards::clock::{self, Monotonic};
+use std::{
+    rc::Rc,
+    sync::{Arc, PoisonError},
+};
+
+/// Topics named in the metrics of one shard, those with the most traffic first: a hundred thousand would drown the rest.
+const TOPICS_MAX: usize = 1000;
+/// A partition's size is looked up for so many partitions in one go, so that the shard is not held up.
+const SIZES_AT_ONCE: usize = 2000;
+
+/// How a shard stood at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShardSnapshot {
+    /// Share of the last second in which the shard's thread ran, in thousandths.
+    pub(crate) busy_permille: u64,
+    pub(crate) connections: usize,
+    pub(crate) accepted: u64,
+    pub(crate) handed_over: u64,
+    pub(crate) refused: u64,
+    pub(crate) requests: u64,
+    pub(crate) open_requests: usize,
+    pub(crate) fetched_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) mesh_hops: u64,
+    pub(crate) mesh_waiting: usize,
+    pub(crate) in_flight_bytes: usize,
+    pub(crate) reply_bytes: usize,
+    pub(crate) buffer_bytes: usize,
+    /// Bytes of its partitions on disk.
+    pub(crate) log_bytes: u64,
+    pub(crate) lossy_partitions: u64,
+    pub(crate) topic_count: usize,
+    pub(crate) log: LogStats,
+    pub(crate) topics: Vec<TopicTotals>,
+}
+
+/// What one topic did on a shard.
+#[derive(Clone, Debug)]
+pub(crate) struct TopicTotals {
+    pub(crate) name: String,
+    pub(crate) appended_bytes: u64,
+    pub(crate) appended_batches: u64,
+    pub(crate) appended_records: u64,
+    pub(crate) fetched_bytes: u64,
+}
+
+/// Takes a shard's snapshots.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    looked: Monotonic,
+    ran_ns: u64,
+    /// Where the walk over the partitions goes on, and what it has found so far.
+    walk: Vec<Rc<crate::partition::Partition>>,
+    walked: (u64, u64),
+    sizes: (u64, u64),
+}
+
+impl Meter {
+    pub(crate) fn new() -> Self {
+        Meter { looked: clock::monotonic(), ran_ns: thread_time_ns(), walk: Vec::new(), walked: (0, 0), sizes: (0, 0) }
+    }
+
+    /// Publishes how the shard stands now.
+    pub(crate) fn publish(&mut self, shard: &Shard) {
+        self.walk_partitions(shard);
+        let (now, ran_ns) = (clock::monotonic(), thread_time_ns());
+        let passed_ns = now.as_nanos().saturating_sub(self.looked.as_nanos()).max(1);
+        let busy_permille = (ran_ns.saturating_sub(self.ran_ns) * 1000 / passed_ns).min(1000);
+        (self.looked, self.ran_ns) = (now, ran_ns);
+        let counters = &shard.counters;
+        let snapshot = ShardSnapshot {
+            busy_permille,
+            connections: shard.connections.borrow().len(),
+            accepted: counters.accepted.get(),
+            handed_over: counters.handed_over.get(),
+            refused: counters.refused.get(),
+            requests: counters.requests.get(),
+            open_requests: shard.open_requests(),
+            fetched_bytes: counters.fetched_bytes.get(),
+            sent_bytes: counters.sent_bytes.get(),
+            mesh_hops: shard.calls.hops(),
+            mesh_waiting: shard.calls.waiting(),
+            in_flight_bytes: shard.in_flight.used(),
+            reply_bytes: shard.reply_bytes.used(),
+            buffer_bytes: shards::buffer::allocated_bytes(),
+            log_bytes: self.sizes.0,
+            lossy_partitions: self.sizes.1,
+            topic_count: shard.topics.borrow().len(),
+            log: shard.log.stats(),
+            topics: topic_totals(shard),
+        };
+        *shard.process.snapshots[shard.id.index()].lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// Adds up the sizes of some more partitions; a whole round becomes the figure shown.
+    fn walk_partitions(&mut self, shard: &Shard) {
+        if self.walk.is_empty() {
+            self.walk = shard.partitions.borrow().values().cloned().collect();
+        }
+        let left = self.walk.len().saturating_sub(SIZES_AT_ONCE);
+        for partition in self.walk.drain(left..) {
+            self.walked.0 += partition.log.size_bytes();
+            self.walked.1 += u64::from(partition.log.is_lossy());
+        }
+        if self.walk.is_empty() {
+            self.sizes = std::mem::take(&mut self.walked);
+        }
+    }
+}
+
+fn topic_totals(shard: &Shard) -> Vec<TopicTotals> {
+    let topics = shard.topics.borrow();
+    let counters = shard.topic_counters.borrow();
+    let mut busy: Vec<_> = counters.iter().filter(|(_, counters)| !counters.is_idle()).collect();
+    busy.sort_by_key(|(_, counters)| std::cmp::Reverse(counters.appended_bytes.get() + counters.fetched_bytes.get()));
+    busy.truncate(TOPICS_MAX);
+    let totals = busy.into_iter().filter_map(|(id, counters)| {
+        Some(TopicTotals {
+            name: topics.get(*id)?.topic.name.clone(),
+            appended_bytes: counters.appended_bytes.get(),
+            appended_batches: counters.appended_batches.get(),
+            appended_records: counters.appended_records.get(),
+            fetched_bytes: counters.fetched_bytes.get(),
+        })
+    });
+    totals.collect()
+}
+
+/// Processor time of this thread.
+fn thread_time_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0) * 1_000_000_000 + nanoseconds.unwrap_or(0)
+}

@@ -1,0 +1,149 @@
+//! The text format of Prometheus: one family after the other, each with its help and type.
+
+use super::ShardSnapshot;
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+
+type Value = fn(&ShardSnapshot) -> f64;
+
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: Value,
+}
+
+const fn counter(name: &'static str, help: &'static str, value: Value) -> Family {
+    Family { name, kind: "counter", help, value }
+}
+
+const fn gauge(name: &'static str, help: &'static str, value: Value) -> Family {
+    Family { name, kind: "gauge", help, value }
+}
+
+const NS: f64 = 1e9;
+
+const FAMILIES: &[Family] = &[
+    gauge("corelane_shard_busy_ratio", "Share of the last second in which the shard's thread ran.", |s| {
+        s.busy_permille as f64 / 1e3
+    }),
+    gauge("corelane_connections", "Open connections.", |s| s.connections as f64),
+    counter("corelane_connections_accepted_total", "Connections accepted.", |s| s.accepted as f64),
+    counter("corelane_connections_handed_over_total", "Connections given to the shard they asked for.", |s| s.handed_over as f64),
+    counter("corelane_connections_refused_total", "Connections told an error and closed.", |s| s.refused as f64),
+    counter("corelane_requests_total", "Requests taken.", |s| s.requests as f64),
+    gauge("corelane_requests_open", "Requests not yet answered.", |s| s.open_requests as f64),
+    gauge("corelane_request_bytes", "Bytes of requests not yet answered.", |s| s.in_flight_bytes as f64),
+    gauge("corelane_reply_bytes", "Bytes of replies not yet taken by clients.", |s| s.reply_bytes as f64),
+    gauge("corelane_buffer_bytes", "Bytes of buffers held.", |s| s.buffer_bytes as f64),
+    counter("corelane_sent_bytes_total", "Bytes written to clients.", |s| s.sent_bytes as f64),
+    counter("corelane_mesh_messages_total", "Messages sent to other shards.", |s| s.mesh_hops as f64),
+    gauge("corelane_mesh_waiting", "Questions to other shards not yet answered.", |s| s.mesh_waiting as f64),
+    counter("corelane_appended_bytes_total", "Bytes appended.", |s| s.log.appended_bytes as f64),
+    counter("corelane_appended_batches_total", "Batches appended.", |s| s.log.appended_batches as f64),
+    counter("corelane_appends_refused_total", "Appends refused because a bound was reached.", |s| s.log.appends_refused as f64),
+    counter("corelane_fetched_bytes_total", "Bytes of batches given to consumers.", |s| s.fetched_bytes as f64),
+    counter("corelane_commit_groups_total", "Groups written to the write-ahead log.", |s| s.log.groups as f64),
+    counter("corelane_commit_group_bytes_total", "Bytes of them, with padding.", |s| s.log.group_bytes as f64),
+    counter("corelane_commit_group_seconds_total", "Time from taken to durable, summed over groups.", |s| {
+        s.log.group_ns as f64 / NS
+    }),
+    gauge("corelane_commit_group_seconds_max", "The longest of them.", |s| s.log.group_ns_max as f64 / NS),
+    counter("corelane_direct_writes_total", "Writes of one partition straight into its segment.", |s| s.log.direct_writes as f64),
+    counter("corelane_direct_write_bytes_total", "Bytes of them.", |s| s.log.direct_bytes as f64),
+    counter("corelane_direct_write_seconds_total", "Time from taken to durable, summed over them.", |s| {
+        s.log.direct_ns as f64 / NS
+    }),
+    counter("corelane_flushed_bytes_total", "Bytes moved from the write-ahead log into segments.", |s| {
+        s.log.flushed_bytes as f64
+    }),
+    counter("corelane_checkpoints_total", "Checkpoints written.", |s| s.log.checkpoints as f64),
+    counter("corelane_wal_file_waits_total", "Times that no write-ahead file was ready.", |s| s.log.wal_file_waits as f64),
+    gauge("corelane_wal_live_bytes", "Write-ahead log that a crash now would replay.", |s| s.log.wal_live_bytes as f64),
+    gauge("corelane_append_queue_bytes", "Bytes appended and not yet durable.", |s| s.log.queue_bytes as f64),
+    counter("corelane_reads_tail_total", "Reads answered from memory.", |s| s.log.tail_reads as f64),
+    counter("corelane_reads_cached_total", "Reads answered from the read cache.", |s| s.log.cached_reads as f64),
+    counter("corelane_reads_disk_total", "Reads that went to the disk.", |s| s.log.disk_reads as f64),
+    counter("corelane_reads_disk_bytes_total", "Bytes read from the disk.", |s| s.log.disk_read_bytes as f64),
+    gauge("corelane_tail_cache_bytes", "Written buffers held.", |s| s.log.tail_cache_bytes as f64),
+    gauge("corelane_read_cache_bytes", "Read buffers held.", |s| s.log.read_cache_bytes as f64),
+    counter("corelane_corrupt_batches_total", "Stored batches whose checksum did not hold.", |s| s.log.corrupt_batches as f64),
+    gauge("corelane_lossy_partitions", "Partitions that may have lost acknowledged data.", |s| s.lossy_partitions as f64),
+    gauge("corelane_partitions", "Partitions of the shard.", |s| s.log.partitions as f64),
+    gauge("corelane_topics", "Topics known to the shard.", |s| s.topic_count as f64),
+    gauge("corelane_log_bytes", "Bytes of the shard's partitions.", |s| s.log_bytes as f64),
+    gauge("corelane_disk_free_bytes", "Free bytes of the shard's disk.", |s| s.log.disk_free_bytes as f64),
+    gauge("corelane_disk_full", "1 while appends are refused for lack of disk space.", |s| f64::from(u8::from(s.log.disk_full))),
+    gauge("corelane_segment_files_open", "Segment files open.", |s| s.log.open_files as f64),
+];
+
+/// All metrics of the broker as text.
+pub(crate) fn render(shards: &[Arc<ShardSnapshot>], is_ready: bool) -> String {
+    let mut out = String::with_capacity(16 << 10);
+    head(&mut out, "corelane_ready", "gauge", "1 while clients are served.");
+    line(&mut out, "corelane_ready", "", f64::from(u8::from(is_ready)));
+    for family in FAMILIES {
+        head(&mut out, family.name, family.kind, family.help);
+        for (number, snapshot) in shards.iter().enumerate() {
+            line(&mut out, family.name, &format!("{{shard=\"{number}\"}}"), (family.value)(snapshot));
+        }
+    }
+    topics(&mut out, shards);
+    out
+}
+
+/// Totals of each topic over the shards.
+fn topics(out: &mut String, shards: &[Arc<ShardSnapshot>]) {
+    const NAMES: [(&str, &str); 4] = [
+        ("corelane_topic_appended_bytes_total", "Bytes appended to the topic."),
+        ("corelane_topic_appended_batches_total", "Batches appended to the topic."),
+        ("corelane_topic_appended_records_total", "Records appended to the topic."),
+        ("corelane_topic_fetched_bytes_total", "Bytes of the topic given to consumers."),
+    ];
+    let mut totals: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
+    for topic in shards.iter().flat_map(|snapshot| &snapshot.topics) {
+        let sums = totals.entry(&topic.name).or_default();
+        let parts = [topic.appended_bytes, topic.appended_batches, topic.appended_records, topic.fetched_bytes];
+        sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+    }
+    for (index, (name, help)) in NAMES.into_iter().enumerate() {
+        head(out, name, "counter", help);
+        for (topic, sums) in &totals {
+            // Topic names hold nothing that a label would have to escape.
+            line(out, name, &format!("{{topic=\"{topic}\"}}"), sums[index] as f64);
+        }
+    }
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing to a string");
+}
+
+fn line(out: &mut String, name: &str, labels: &str, value: f64) {
+    writeln!(out, "{name}{labels} {value}").expect("writing to a string");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::TopicTotals;
+
+    #[test]
+    fn every_family_is_described_once_and_topics_are_summed() {
+        let topic = |appended_bytes| TopicTotals {
+            name: "orders".to_owned(),
+            appended_bytes,
+            appended_batches: 1,
+            appended_records: 10,
+            fetched_bytes: 5,
+        };
+        let shard = |bytes| Arc::new(ShardSnapshot { connections: 3, topics: vec![topic(bytes)], ..ShardSnapshot::default() });
+        let text = render(&[shard(100), shard(23)], true);
+        assert!(text.contains("corelane_connections{shard=\"1\"} 3\n"));
+        assert!(text.contains("corelane_topic_appended_bytes_total{topic=\"orders\"} 123\n"));
+        assert!(text.contains("corelane_ready 1\n"));
+        let mut names: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,118 @@
+//! A partition as this shard serves it: its log, and who waits for it.
+
+use crate::{ack::Waiter, counters::TopicCounters, metadata::Topic};
+use commit_log::{PartitionLog, PartitionOptions};
+use shards::{ShardId, clock::Monotonic, sync::Notify};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::{Rc, Weak},
+};
+use wire::{Durability, LeaderEpoch, Offset, PartitionKey, TimestampKind, TopicConfig};
+
+/// The reign of the only broker there is.
+pub(crate) const LEADER_EPOCH: LeaderEpoch = LeaderEpoch(1);
+
+/// A served partition.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) key: PartitionKey,
+    pub(crate) log: PartitionLog,
+    pub(crate) counters: Rc<TopicCounters>,
+    /// Producers that wait until their batches are durable, in offset order.
+    pub(crate) waiters: RefCell<VecDeque<Waiter>>,
+    watchers: RefCell<Vec<Watcher>>,
+    append_time: Cell<bool>,
+}
+
+/// A consumer that waits for more.
+#[derive(Debug)]
+pub(crate) enum Watcher {
+    /// On this shard.
+    Here(Weak<Notify>),
+    /// Through another shard.
+    There {
+        /// That shard.
+        shard: ShardId,
+        /// Its name for the watch.
+        id: u64,
+        /// It may be forgotten then.
+        until: Monotonic,
+    },
+}
+
+impl Partition {
+    pub(crate) fn new(log: PartitionLog, topic: &Topic, counters: Rc<TopicCounters>) -> Rc<Self> {
+        Rc::new(Partition {
+            key: log.key(),
+            log,
+            counters,
+            waiters: RefCell::default(),
+            watchers: RefCell::default(),
+            append_time: Cell::new(topic.config.timestamp_kind == TimestampKind::Append),
+        })
+    }
+
+    /// The topic has other settings now. The log's own are altered separately, since that takes a durable write.
+    pub(crate) fn altered(&self, topic: &Topic) {
+        self.append_time.set(topic.config.timestamp_kind == TimestampKind::Append);
+    }
+
+    /// Whether the broker sets timestamps.
+    pub(crate) fn sets_append_time(&self) -> bool {
+        self.append_time.get()
+    }
+
+    /// End of what consumers see.
+    pub(crate) fn high_watermark(&self) -> Offset {
+        self.log.watermarks().high_watermark
+    }
+
+    /// Moves the high watermark up to `offset`, and wakes the consumers that wait. `send` tells watchers on other shards.
+    pub(crate) fn show_up_to(&self, offset: Offset, send: impl Fn(ShardId, u64)) {
+        if offset <= self.high_watermark() {
+            return;
+        }
+        self.log.set_high_watermark(offset);
+        self.wake_watchers(send);
+    }
+
+    /// Wakes every consumer that waits.
+    pub(crate) fn wake_watchers(&self, send: impl Fn(ShardId, u64)) {
+        for watcher in std::mem::take(&mut *self.watchers.borrow_mut()) {
+            match watcher {
+                Watcher::Here(notify) => {
+                    if let Some(notify) = notify.upgrade() {
+                        notify.notify_waiters();
+                    }
+                }
+                Watcher::There { shard, id, .. } => send(shard, id),
+            }
+        }
+    }
+
+    /// Adds a consumer that waits. Those who gave up are removed when the list would grow, so that a partition without writes and
+    /// with a reader that comes again and again does not collect them.
+    pub(crate) fn watch(&self, watcher: Watcher, now: Monotonic) {
+        let mut watchers = self.watchers.borrow_mut();
+        if watchers.len() == watchers.capacity() {
+            watchers.retain(|watcher| match watcher {
+                Watcher::Here(notify) => notify.strong_count() > 0,
+                Watcher::There { until, .. } => *until > now,
+            });
+        }
+        watchers.push(watcher);
+    }
+}
+
+/// What the log needs to know of a topic.
+pub(crate) fn partition_options(config: &TopicConfig) -> PartitionOptions {
+    PartitionOptions {
+        segment_bytes: config.segment_bytes,
+        segment_ms: config.segment_ms,
+        durability: match config.durability {
+            Durability::Stable => commit_log::Durability::Stable,
+            Durability::Relaxed => commit_log::Durability::Relaxed,
+        },
+    }
+}

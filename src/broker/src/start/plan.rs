@@ -1,0 +1,132 @@
+//! What runs where: cores, disks, directories, partitions.
+
+use super::{Assigned, BrokerError};
+use crate::{
+    config::{Config, ConfigError, PlacementRules, owner},
+    data_directory::DataDirectory,
+    io_profile,
+    metadata::Topic,
+};
+use commit_log::{LogOptions, PartitionState, ShardDirectory};
+use hashbrown::HashMap;
+use shards::run::{CorePlan, CoreSpec, parse_cpu_list};
+use std::{fs, path::PathBuf, sync::Arc};
+use wire::TopicId;
+
+/// The plan of one start.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) cores: CorePlan,
+    pub(super) rules: PlacementRules,
+    /// Each shard's own directory.
+    pub(super) own: Vec<ShardDirectory>,
+    /// For each shard the directories it recovers: those found on disk, whatever the number of shards was when they were written.
+    pub(super) found: Vec<Vec<ShardDirectory>>,
+    pub(super) log: Vec<LogOptions>,
+    /// The shards of each topic that the metadata knows.
+    pub(super) topics: HashMap<TopicId, Vec<u16>>,
+}
+
+impl Plan {
+    /// Makes the plan, checks that this host can carry it out, and says what it is.
+    pub(super) fn make(config: &Config, directory: &DataDirectory) -> Result<Plan, BrokerError> {
+        let cores = cores(config)?;
+        let count = cores.shard_count();
+        config.validate_shard_count(count)?;
+        let io_bytes = config.memory.io_bytes.0 * u64::from(count);
+        let disks: Vec<_> = directory.disks.iter().map(PathBuf::as_path).collect();
+        let report = shards::probe::probe(&disks, io_bytes)?;
+        tracing::info!("{report}");
+        tracing::info!("{cores}");
+        for (one, other) in cores.siblings_in_use() {
+            tracing::warn!("cpu {one} and cpu {other} share one physical core: their shards slow each other down");
+        }
+        let rules = PlacementRules::new(&config.placement, count);
+        let rules = rules.map_err(|error| ConfigError::Invalid { key: "placement.topic", what: error.to_string() })?;
+        let own: Vec<ShardDirectory> =
+            (0..count).map(|shard| ShardDirectory::new(disk_of(config, directory, shard), shard)).collect();
+        let log = own.iter().map(|own| log_options(config, directory.superblock.boot, own)).collect();
+        let found = found_directories(&directory.disks, count)?;
+        Ok(Plan { cores, rules, own, found, log, topics: HashMap::new() })
+    }
+
+    /// Learns the names of the topics: they decide who owns a partition.
+    pub(super) fn know_topics<'a>(&mut self, topics: impl Iterator<Item = &'a Arc<Topic>>) {
+        self.topics.extend(topics.map(|topic| (topic.id, self.rules.shards_of(&topic.name).to_vec())));
+    }
+
+    /// Gives every partition to the shard that owns it now. A partition that two directories name has moved: the later boot counts.
+    pub(super) fn assign(&self, states: Vec<PartitionState>) -> Assigned {
+        let all: Vec<u16> = (0..self.cores.shard_count()).collect();
+        let mut assigned: Assigned = all.iter().map(|_| Vec::new()).collect();
+        for state in commit_log::newest(states) {
+            let key = state.key;
+            let shards = self.topics.get(&key.topic).unwrap_or(&all);
+            assigned[usize::from(owner(shards, key.topic, key.partition))].push(state);
+        }
+        for states in &mut assigned {
+            states.sort_by_key(|state| state.key);
+        }
+        assigned
+    }
+}
+
+fn cores(config: &Config) -> Result<CorePlan, BrokerError> {
+    let invalid = |key, what: String| BrokerError::Config(ConfigError::Invalid { key, what });
+    let housekeeping = config.cores.housekeeping.trim();
+    let housekeeping = if housekeeping.is_empty() { None } else { Some(parse_cpu_list(housekeeping)) };
+    let housekeeping = housekeeping.transpose().map_err(|error| invalid("cores.housekeeping", error.to_string()))?;
+    let spec = match config.cores.shards.trim() {
+        "auto" => CoreSpec::AllButOne,
+        text => text.parse().map_err(|error: shards::run::CoreSpecError| invalid("cores.shards", error.to_string()))?,
+    };
+    match (&spec, config.cores.share) {
+        (CoreSpec::Count(count), true) => Ok(CorePlan::shared(*count)?),
+        (CoreSpec::AllButOne | CoreSpec::List(_), true) => {
+            Err(invalid("cores.share", "needs a count in cores.shards".to_owned()))
+        }
+        (_, false) => Ok(CorePlan::detect(&spec, housekeeping.as_deref())?),
+    }
+}
+
+/// The disk that a shard writes to: the one that names it, else in turn.
+fn disk_of(config: &Config, directory: &DataDirectory, shard: u16) -> PathBuf {
+    let named = config.disk.iter().position(|disk| disk.shards.as_ref().is_some_and(|shards| shards.as_slice().contains(&shard)));
+    directory.disks[named.unwrap_or(usize::from(shard) % directory.disks.len())].clone()
+}
+
+fn log_options(config: &Config, boot: u64, own: &ShardDirectory) -> LogOptions {
+    let mut options = LogOptions {
+        boot,
+        wal_bytes_max: config.log.wal_bytes_max.0,
+        wal_file_bytes: config.log.wal_file_bytes.0,
+        append_queue_bytes_max: config.memory.append_bytes_max.0,
+        tail_cache_bytes_max: config.memory.tail_cache_bytes.0,
+        read_cache_bytes_max: config.memory.read_cache_bytes.0,
+        relaxed_flush_ms_max: u64::try_from(config.log.relaxed_within.0.as_millis()).unwrap_or(u64::MAX),
+        open_files_max: config.log.open_files_max as usize,
+        free_bytes_min: config.log.free_bytes_min.0,
+        free_bytes_resume: config.log.free_bytes_resume.0,
+        ..LogOptions::default()
+    };
+    io_profile::apply(&mut options, &config.log.io_profile, own.disk());
+    options
+}
+
+/// Every shard directory on the disks, each for exactly one shard.
+fn found_directories(disks: &[PathBuf], count: u16) -> Result<Vec<Vec<ShardDirectory>>, BrokerError> {
+    let mut found = vec![Vec::new(); usize::from(count)];
+    for disk in disks {
+        let system = |source| BrokerError::System { what: "list a disk's folder", source };
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(disk).map_err(system)? {
+            let name = entry.map_err(system)?.file_name();
+            numbers.extend(name.to_str().and_then(ShardDirectory::parse_name));
+        }
+        numbers.sort_unstable();
+        for number in numbers {
+            found[usize::from(number % count)].push(ShardDirectory::new(disk.clone(), number));
+        }
+    }
+    Ok(found)
+}
