@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
 use crate::checkpoint::{self, Reach};
 use crate::failure::LogFailed;
 use crate::flush;
@@ -10,6 +12,9 @@ use crate::shard::Shard;
 
 /// Partitions flushed in one step, before the next look at what is most needed.
 const FLUSH_PARTITIONS_MAX: usize = 64;
+
+/// Partitions flushed at the same time: small writes into different files, so that the latency of one does not bound the rate of all.
+pub(crate) const FLUSHES_IN_FLIGHT_MAX: usize = 8;
 
 /// Flushes and seals until the log is closed.
 pub(crate) async fn run(shard: Rc<Shard>) {
@@ -36,9 +41,10 @@ async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
     }
     // What is not yet durable cannot be flushed: without progress, wait for the next commit.
     let before = shard.counters.get().flushed_bytes;
-    for partition in shard.tail.oldest_unflushed(held - soft_max, FLUSH_PARTITIONS_MAX) {
-        flush::flush(shard, &partition).await?;
-    }
+    let oldest = shard.tail.oldest_unflushed(held - soft_max, FLUSH_PARTITIONS_MAX);
+    let flushes = oldest.iter().map(|partition| flush::flush(shard, partition));
+    let mut flushes = stream::iter(flushes).buffer_unordered(FLUSHES_IN_FLIGHT_MAX);
+    while flushes.try_next().await?.is_some() {}
     shard.tail.shrink_to(shard.options.tail_cache_bytes_max);
     Ok(shard.counters.get().flushed_bytes > before)
 }

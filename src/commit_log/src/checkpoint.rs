@@ -10,8 +10,10 @@
 
 use std::rc::Rc;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::{disk, executor};
 
+use crate::background::FLUSHES_IN_FLIGHT_MAX;
 use crate::failure::LogFailed;
 use crate::flush;
 use crate::format::checkpoint::{self, CheckpointWriter, ReplayStart};
@@ -64,18 +66,23 @@ pub(crate) async fn run(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed
 
 async fn flush_due(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed> {
     let old_block = shard.wal.borrow().old_block();
+    let mut due = Vec::new();
     for partition in all(shard) {
-        let due = {
-            let inner = partition.inner.borrow();
-            let old = inner.oldest_block().is_some_and(|block| block <= old_block);
-            inner.unflushed_bytes > 0 && (old || reach == Reach::Everything || inner.unflushed_bytes >= DUE_BYTES)
-        };
-        if due {
-            flush::flush(shard, &partition).await?;
+        if is_due(&partition, reach, old_block) {
+            due.push(partition);
         }
         executor::yield_if_needed().await;
     }
+    let flushes = due.iter().map(|partition| flush::flush(shard, partition));
+    let mut flushes = stream::iter(flushes).buffer_unordered(FLUSHES_IN_FLIGHT_MAX);
+    while flushes.try_next().await?.is_some() {}
     Ok(())
+}
+
+fn is_due(partition: &Partition, reach: Reach, old_block: u64) -> bool {
+    let inner = partition.inner.borrow();
+    let old = inner.oldest_block().is_some_and(|block| block <= old_block);
+    inner.unflushed_bytes > 0 && (old || reach == Reach::Everything || inner.unflushed_bytes >= DUE_BYTES)
 }
 
 /// Takes the state of each partition; returns with them the oldest block that one of them needs.

@@ -70,6 +70,9 @@ impl PartitionLog {
         assert!(offset >= inner.marks.high_watermark, "the high watermark does not go back");
         let durability = inner.options.durability;
         inner.marks.set(durability, |marks| marks.high_watermark = offset);
+        if inner.deleted {
+            return;
+        }
         let announce = !std::mem::replace(&mut inner.hint_due, true);
         drop(inner);
         if announce {

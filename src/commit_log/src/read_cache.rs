@@ -118,7 +118,8 @@ impl ReadCache {
     /// Claims the read of a window; `None` when another has claimed it.
     pub(crate) fn begin(&self, key: SegmentKey, offset: u64) -> Option<Loading<'_>> {
         let key = (key, offset);
-        self.loading.borrow_mut().insert(key).then_some(Loading { cache: self, key })
+        let claimed = self.loading.borrow_mut().insert(key);
+        claimed.then(|| Loading { cache: self, key })
     }
 
     /// Resolves when some read under way has ended.

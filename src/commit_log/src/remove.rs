@@ -7,7 +7,7 @@ use std::rc::Rc;
 use shards::{disk, executor};
 use wire::{Offset, PartitionKey};
 
-use crate::directory::{partition_path, topic_path};
+use crate::directory::partition_path;
 use crate::failure::LogFailed;
 use crate::format::record::{Entry, Record};
 use crate::partition::Partition;
@@ -66,14 +66,21 @@ pub(crate) async fn delete(shard: &Rc<Shard>, key: PartitionKey) -> Result<(), L
         std::mem::take(&mut inner.pending_bytes)
     };
     shard.unqueued(dropped);
-    shard.removals.set(shard.removals.get() + 1);
-    let durable = shard.log(Record { key, entry: Entry::Deleted }).await;
-    if durable.is_err() {
-        return durable;
+    {
+        // Nothing of the partition may follow the record of its end.
+        let mut queue = shard.queue.borrow_mut();
+        queue.direct_ends.retain(|record| record.key != key);
+        queue.hints.retain(|other| !Rc::ptr_eq(other, &partition));
+        queue.ready.retain(|other| !Rc::ptr_eq(other, &partition));
+        queue.relaxed.retain(|other| !Rc::ptr_eq(other, &partition));
     }
+    shard.removing.borrow_mut().insert(key);
+    shard.removals.set(shard.removals.get() + 1);
+    shard.log(Record { key, entry: Entry::Deleted }).await?;
     let shard = shard.clone();
     executor::spawn_background(async move {
         remove_files(&shard, &partition).await;
+        shard.removing.borrow_mut().remove(&key);
         shard.removals.set(shard.removals.get() - 1);
         shard.progress.notify_waiters();
     })
@@ -100,17 +107,11 @@ async fn remove_files(shard: &Rc<Shard>, partition: &Rc<Partition>) {
         executor::yield_if_needed().await;
     }
     for disk in disks {
-        let folders = [partition_path(&disk, partition.key), topic_path(&disk, partition.key)];
-        if let Err(error) = disk::remove_dir_all(&folders[0]).await
+        // The topic's folder stays, if only empty: another partition may be making its own in it at this moment, also on another shard.
+        if let Err(error) = disk::remove_dir_all(&partition_path(&disk, partition.key)).await
             && !error.is_not_found()
         {
             tracing::warn!(%error, "the folder of a deleted partition stays: remove it by hand");
-        }
-        // The topic's folder goes with its last partition.
-        if matches!(disk::list_dir(&folders[1]).await, Ok(entries) if entries.is_empty())
-            && let Err(error) = disk::remove_dir_all(&folders[1]).await
-        {
-            tracing::warn!(%error, "the empty folder of a deleted topic stays");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use shards::sync::{Notify, OneshotReceiver, OneshotSender, Semaphore, oneshot};
 use wire::{Offset, PartitionKey};
 
@@ -92,6 +92,8 @@ pub(crate) struct Shard {
     pub(crate) closing: Cell<bool>,
     /// Removals of files that a checkpoint has to wait for.
     pub(crate) removals: Cell<u32>,
+    /// Partitions whose files are being removed: none of their names begins again before that is done.
+    pub(crate) removing: RefCell<HashSet<PartitionKey>>,
     pub(crate) checkpoint_wanted: Cell<bool>,
     pub(crate) checkpoint_number: Cell<u64>,
     pub(crate) relaxed_timer: Cell<bool>,

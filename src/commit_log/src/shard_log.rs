@@ -51,6 +51,9 @@ pub enum CreateError {
     /// There is one of this name.
     #[error("the partition exists")]
     Exists,
+    /// A deleted partition of this name is still being removed. Retry.
+    #[error("a deleted partition of this name is still being removed")]
+    BeingRemoved,
     /// The log is being closed.
     #[error("the log is closing")]
     Closing,
@@ -90,6 +93,9 @@ impl ShardLog {
         self.shard.failure.check()?;
         if self.shard.closing.get() {
             return Err(CreateError::Closing);
+        }
+        if self.shard.removing.borrow().contains(&key) {
+            return Err(CreateError::BeingRemoved);
         }
         let start = Offset(0);
         let state = PartitionState::new(key, self.shard.options.boot, options, start);
@@ -212,6 +218,7 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         disk_full: Cell::new(false),
         closing: Cell::new(false),
         removals: Cell::new(0),
+        removing: RefCell::default(),
         checkpoint_wanted: Cell::new(false),
         checkpoint_number: Cell::new(start.checkpoint_number),
         relaxed_timer: Cell::new(false),

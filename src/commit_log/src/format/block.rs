@@ -76,11 +76,17 @@ impl BlockHeader {
         reader.version()?;
         let header_crc = check_crc(WHAT, header_bytes, HEADER_CRC_AT)?;
         reader.reserved(2)?;
-        reader.belongs_to(place)?;
+        let storage_id = reader.u64()?;
+        reader.belongs("storage id", storage_id, place.storage_id)?;
+        let file_sequence = reader.u64()?;
+        reader.belongs("file sequence", file_sequence, place.file_sequence)?;
+        let block_sequence = reader.u64()?;
+        let position = reader.u64()?;
+        reader.belongs("position", position, place.position)?;
         let header = Self {
             place,
-            block_sequence: reader.sequence()?,
-            durable_sequence: reader.position_then_durable(place)?,
+            block_sequence,
+            durable_sequence: reader.u64()?,
             length_bytes: reader.u32()?,
             records_bytes: reader.u32()?,
             record_count: reader.u32()?,
@@ -122,26 +128,6 @@ impl BlockHeader {
             return Err(FormatError::Crc { what: "log block body", stated: self.body_crc, computed });
         }
         Ok(&block[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + self.records_bytes as usize])
-    }
-}
-
-impl Reader<'_> {
-    fn belongs_to(&mut self, place: BlockPlace) -> Result<(), FormatError> {
-        let storage_id = self.u64()?;
-        self.belongs("storage id", storage_id, place.storage_id)?;
-        let file_sequence = self.u64()?;
-        self.belongs("file sequence", file_sequence, place.file_sequence)
-    }
-
-    fn sequence(&mut self) -> Result<u64, FormatError> {
-        let sequence = self.u64()?;
-        if sequence == 0 { Err(self.field("block sequence", 0, "starts at 1")) } else { Ok(sequence) }
-    }
-
-    fn position_then_durable(&mut self, place: BlockPlace) -> Result<u64, FormatError> {
-        let position = self.u64()?;
-        self.belongs("position", position, place.position)?;
-        self.u64()
     }
 }
 

@@ -166,7 +166,8 @@ impl Writer {
             let was_lossy = plan.state.lossy;
             let (touched, suspect) = (plan.touched, plan.suspect);
             let state = plan.complete(&written, now_ms);
-            if touched && let Some(last) = state.segments.last().filter(|last| !last.sealed) {
+            let open = state.segments.last().filter(|last| !last.sealed && written.iter().all(|done| done.base != last.base));
+            if touched && let Some(last) = open {
                 cuts.push((segment_path(&last.disk, key, last.base.0), last.end_position));
             }
             if suspect || (state.lossy && !was_lossy) || !state.lost.is_empty() {
@@ -209,17 +210,27 @@ impl Buffered {
 struct Place {
     base: Offset,
     position: u64,
-    is_new: bool,
+    kind: PlaceKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PlaceKind {
+    /// The file is made.
+    New,
+    /// The file is as the crash left it: what stands behind the position is cut first.
+    Found,
+    /// This recovery wrote there before.
+    Ours,
 }
 
 fn place(plan: &PartitionPlan, written: &[Written], buffered: &Buffered) -> Place {
     let first = buffered.first.expect("something is buffered");
-    let begin = Place { base: first, position: BLOCK_BYTES as u64, is_new: true };
+    let begin = Place { base: first, position: BLOCK_BYTES as u64, kind: PlaceKind::New };
     let at = match buffered.target {
         Some(Target::New(_)) => begin,
-        Some(Target::Append { base, position }) => Place { base, position, is_new: false },
+        Some(Target::Append { base, position }) => Place { base, position, kind: PlaceKind::Found },
         Some(Target::Continue) | None => match written.last() {
-            Some(last) => Place { base: last.base, position: last.end_position, is_new: false },
+            Some(last) => Place { base: last.base, position: last.end_position, kind: PlaceKind::Ours },
             None => begin,
         },
     };
@@ -238,11 +249,12 @@ async fn write(
     let on_disk = plan.state.segments.iter().find(|segment| segment.base == place.base);
     let disk = on_disk.map_or(&plan.disk, |segment| &segment.disk);
     let path = segment_path(disk, key, place.base.0);
-    let header_bytes = if place.is_new { BLOCK_BYTES } else { 0 };
+    let is_new = place.kind == PlaceKind::New;
+    let header_bytes = if is_new { BLOCK_BYTES } else { 0 };
     let length = buffered.bytes.len();
     let padded = padded_bytes(length);
     let mut buffer = buffer::allocate(header_bytes + padded);
-    if place.is_new {
+    if is_new {
         SegmentHeader { partition: key, base_offset: place.base, storage_id }.encode(&mut buffer[..BLOCK_BYTES]);
     }
     buffer[header_bytes..header_bytes + length].copy_from_slice(&buffered.bytes);
@@ -250,11 +262,11 @@ async fn write(
         assert!(padded - length >= HEADER_BYTES, "padding has room for its header");
         write_padding(&mut buffer[header_bytes + length..header_bytes + padded], buffered.end, buffered.epoch);
     }
-    let file = if place.is_new {
-        create(&path, &partition_path(disk, key)).await?
-    } else {
-        File::open(&path, OpenOptions::writing()).await?
-    };
+    let file =
+        if is_new { create(&path, &partition_path(disk, key)).await? } else { File::open(&path, OpenOptions::writing()).await? };
+    if place.kind == PlaceKind::Found && file.len()? > place.position {
+        file.truncate(place.position).await?;
+    }
     file.write_at(place.position - header_bytes as u64, buffer.freeze()).await?;
     file.close().await?;
     let end_position = place.position + padded as u64;

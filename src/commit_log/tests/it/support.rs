@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use commit_log::{LogOptions, PartitionLog, PartitionOptions, ShardDirectory, ShardLog, newest, recover};
 use shards::buffer::Shared;
@@ -101,9 +102,17 @@ pub(crate) fn batch(tag: u64, count: u32, value_bytes: usize, timestamp_ms: i64)
 /// Appends and waits until it is durable; returns the base offset.
 pub(crate) async fn append(log: &PartitionLog, tag: u64, count: u32, value_bytes: usize) -> u64 {
     let (header, bytes) = batch(tag, count, value_bytes, 1_000 * tag as i64);
-    let appended = log.append(header, bytes, LeaderEpoch(1), None).unwrap();
-    log.durable(appended.ticket).await.unwrap();
-    appended.base_offset.0
+    loop {
+        match log.append(header, bytes.clone(), LeaderEpoch(1), None) {
+            Ok(appended) => {
+                log.durable(appended.ticket).await.unwrap();
+                return appended.base_offset.0;
+            }
+            // As a producer does.
+            Err(error) if error.retryable() => shards::clock::sleep(Duration::from_millis(1)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// All batches from `from` to the end of the log, as `(base offset, records, first value's tag)`, checked on the way.
