@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use commit_log::{LogFailed, LogOptions, PartitionState, ShardDirectory, ShardLog, newest, recover};
-use shards::simulated::{CrashMode, CrashPoint, Disk, Outcome, SimOptions, Simulation};
+use shards::simulated::{CrashMode, CrashPoint, Disk, Fault, Outcome, SimOptions, Simulation};
 use shards::{clock, disk};
 
 use crate::oracle::{Existence, Judgement, Oracle, check_partition};
@@ -20,6 +20,8 @@ pub(crate) struct Life {
     pub(crate) crash_mode: CrashMode,
     pub(crate) judgement: Judgement,
     pub(crate) steps: u64,
+    /// Armed once the start has been checked.
+    pub(crate) fault: Option<Fault>,
     pub(crate) options: LogOptions,
 }
 
@@ -59,10 +61,16 @@ impl World {
             stage: stage.clone(),
             judgement: life.judgement,
             steps: life.steps,
+            fault: life.fault.map(|fault| (self.disk.clone(), fault)),
             options: life.options,
         };
         let report = Simulation::new(life.seed, options).mount("/", &self.disk).run(program.run());
         self.trace = self.trace.rotate_left(7) ^ report.trace_hash;
+        if std::env::var_os("CORELANE_STORY").is_some() {
+            let mode = life.crash_mode;
+            let (ios, stage) = (report.io_count, stage.get());
+            eprintln!("life {:x}: {:?} ({mode:?}) at I/O {ios}, {:?}, {stage:?}", life.seed, report.outcome, report.ended_at);
+        }
         let coverage = &mut self.oracle.borrow_mut().coverage;
         match report.outcome {
             Outcome::Finished(ended) => {
@@ -89,6 +97,7 @@ struct Program {
     stage: Rc<Cell<Stage>>,
     judgement: Judgement,
     steps: u64,
+    fault: Option<(Disk, Fault)>,
     options: LogOptions,
 }
 
@@ -133,6 +142,9 @@ impl Program {
             check_partition(&self.oracle, partition, self.judgement, reported.contains(&partition.key())).await;
         }
         self.stage.set(Stage::Working);
+        if let Some((disk, fault)) = self.fault.take() {
+            disk.inject(fault);
+        }
         let ended = self.work_and_close(&log).await;
         let stats = log.stats();
         let coverage = &mut self.oracle.borrow_mut().coverage;

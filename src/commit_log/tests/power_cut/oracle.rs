@@ -16,7 +16,7 @@ pub(crate) struct Oracle {
     pub(crate) coverage: Coverage,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Existence {
     /// Asked for; nothing says yet that it is durable.
     Creating,

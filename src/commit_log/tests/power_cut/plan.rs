@@ -127,13 +127,17 @@ impl Plan {
     }
 
     fn live(&mut self, crash: Option<CrashPoint>, judgement: Judgement, steps: u64) -> Ended {
+        self.live_with(crash, judgement, steps, None)
+    }
+
+    fn live_with(&mut self, crash: Option<CrashPoint>, judgement: Judgement, steps: u64, fault: Option<Fault>) -> Ended {
         let crash_mode = match self.random.below(6) {
             0 => CrashMode::Kill,
             1 => CrashMode::PowerCutDropsAll,
             _ => CrashMode::PowerCut,
         };
         let life =
-            Life { seed: self.random.next_u64(), crash, crash_mode, judgement, steps, options: self.options.clone() };
+            Life { seed: self.random.next_u64(), crash, crash_mode, judgement, steps, fault, options: self.options.clone() };
         let ended = self.world.live(life);
         if ended == Ended::Crashed {
             let mut oracle = self.world.oracle.borrow_mut();
@@ -185,12 +189,9 @@ impl Plan {
     fn lying_disk(&mut self) {
         let kind = if self.random.chance(1, 2) { FaultKind::LostWrite } else { FaultKind::MisdirectedWrite };
         let text = if self.random.chance(2, 3) { "wal-" } else { ".seg" };
-        let fault = Fault::once(Target::Write, kind).on(text).after(self.random.between(4, 100));
-        self.world.disk.inject(fault);
+        let fault = Fault::once(Target::Write, kind).on(text).after(self.random.between(0, 100));
         let crash = CrashPoint::IoCount(self.random.between(300, 2_500));
-        // Its own start happens before the fault in most runs; where not, the damage is there when it checks.
-        let judgement = Judgement::Damaged { ambiguous: true };
-        self.live(Some(crash), judgement, 300);
+        self.live_with(Some(crash), Judgement::Strict, 300, Some(fault));
         self.world.disk.clear_faults();
         let ambiguous = text == ".seg" || damage::hole_is_ambiguous(&self.world.disk);
         self.judge_damage(ambiguous);

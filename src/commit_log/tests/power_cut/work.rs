@@ -229,6 +229,8 @@ impl Work {
             to
         };
         partition.truncate(Offset(to)).await?;
+        let end = partition.watermarks().appended_end;
+        assert!(self.oracle.borrow().partitions[&key].existence > Existence::Present || end.0 == to, "{key:?}: cut at {to}, and the log ends at {end}");
         let mut oracle = self.oracle.borrow_mut();
         if let Some(expected) = oracle.partitions.get_mut(&key) {
             expected.truncated(to);
