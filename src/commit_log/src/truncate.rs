@@ -89,6 +89,12 @@ fn cut_in_memory(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner, to
     }
     inner.flushed_end = inner.flushed_end.min(to.0);
     inner.epochs.truncate(to);
+    // Ends of direct writes that no block has told yet: told after the cut they would call lost what it took.
+    let told_late = |record: &Record<'_>| match record.entry {
+        Entry::DirectEnd(end) => record.key == partition.key && end.offset > to,
+        _ => false,
+    };
+    shard.queue.borrow_mut().direct_ends.retain(|record| !told_late(record));
     let durability = inner.options.durability;
     inner.marks.set(durability, |marks| {
         marks.high_watermark = marks.high_watermark.min(to);

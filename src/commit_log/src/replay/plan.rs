@@ -74,7 +74,10 @@ impl PartitionPlan {
     pub fn takes(&self, at: RecordAt, base: Offset, end: Offset) -> Option<usize> {
         let after = self.writes.partition_point(|write| write.offsets.end <= base);
         let write = self.writes.get(after)?;
-        let within = write.offsets.start <= base && end <= write.offsets.end && write.from <= at && at <= write.to;
+        // The log may start inside a batch: all of it is kept.
+        let start = write.offsets.start;
+        let begins = start <= base || (start == self.state.log_start && start < end);
+        let within = begins && end <= write.offsets.end && write.from <= at && at <= write.to;
         within.then_some(after)
     }
 

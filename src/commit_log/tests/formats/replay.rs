@@ -102,8 +102,8 @@ impl Live {
             Step::Roll => self.seal(),
             Step::Truncate(at) => self.truncate(at),
             Step::LogStart(at) => {
-                let starts: Vec<u64> = self.batches.iter().map(|batch| batch.0).chain([self.end]).collect();
-                let to = starts[at.index(starts.len())].min(self.flushed_end).max(self.log_start);
+                // Anywhere, also inside a batch.
+                let to = self.log_start + at.index((self.flushed_end.max(self.log_start) - self.log_start) as usize + 1) as u64;
                 self.log_start = to;
                 self.log.push(Owned::Other(Entry::LogStart(Offset(to))));
                 self.batches.retain(|batch| batch.1 > to);
