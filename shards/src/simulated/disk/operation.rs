@@ -219,10 +219,11 @@ impl DiskState {
                 self.fail(operation, errno, random);
                 return Err(Problem::Errno(errno));
             }
-            Some(FaultKind::LostWrite) => return Ok(Reply::Done),
+            Some(FaultKind::LostWrite | FaultKind::MisdirectedWrite) => self.pretend(operation)?,
             _ => {}
         }
         match &operation.request {
+            Request::Write { .. } if operation.fault == Some(FaultKind::LostWrite) => Ok(Reply::Done),
             Request::Open { path, create, create_new } => self.open(path, *create, *create_new, sequence).map(Reply::Opened),
             Request::Write { node, position, pages, durably } => {
                 self.write(*node, *position, pages, *durably, operation.fault, random)
@@ -298,6 +299,22 @@ impl DiskState {
             }
             _ => {}
         }
+    }
+
+    /// A write that the device does not do, or does elsewhere: the file system believes it, and the file has the length it would have.
+    fn pretend(&mut self, operation: &Operation) -> Result<(), Problem> {
+        let Request::Write { node, position, pages, durably } = &operation.request else { return Ok(()) };
+        let end = position + (pages.len() * PAGE_BYTES) as u64;
+        self.reserve(*node, end)?;
+        let sequence = self.sequence;
+        let file = self.tree.file_mut(*node)?;
+        if file.current.length < end {
+            file.change(sequence, Change::Length(end));
+        }
+        if *durably {
+            file.write_durably(0, Vec::new());
+        }
+        Ok(())
     }
 
     /// What an operation that reports an error did all the same.
