@@ -42,6 +42,8 @@ pub(super) struct Replaying {
     pub(super) suspect: bool,
     runs: Vec<Run>,
     noted: Vec<Noted>,
+    /// Segments that a replayed cut has shortened.
+    cut: Vec<Offset>,
     /// Everything below was acknowledged.
     committed: Offset,
     touched: bool,
@@ -49,7 +51,7 @@ pub(super) struct Replaying {
 
 impl Replaying {
     pub(super) fn new(state: PartitionState) -> Self {
-        Self { state, suspect: false, runs: Vec::new(), noted: Vec::new(), committed: Offset(0), touched: false }
+        Self { state, suspect: false, runs: Vec::new(), noted: Vec::new(), cut: Vec::new(), committed: Offset(0), touched: false }
     }
 
     pub(super) fn batch(&mut self, at: RecordAt, header: &BatchHeader) {
@@ -97,6 +99,7 @@ impl Replaying {
         {
             last.end = last.end.min(to);
             last.sealed = true;
+            self.cut.push(last.base);
         }
         state.epochs.truncate(to);
         state.high_watermark = state.high_watermark.min(to);
@@ -124,8 +127,17 @@ impl Replaying {
         }
         let segments = &mut self.state.segments;
         let at = segments.partition_point(|segment| segment.base < note.base);
-        let (from_position, expected) = match segments.get(at) {
+        let (from_position, expected) = match segments.get_mut(at) {
             Some(known) if known.base == note.base => {
+                let is_cut = self.cut.contains(&note.base);
+                if is_cut {
+                    // A cut segment takes no more batches: so the cut was older than the checkpoint's state of the partition, and this is the
+                    // segment that followed it. All of it counts.
+                    self.cut.retain(|base| *base != note.base);
+                    known.end = known.base;
+                    known.end_position = BLOCK_BYTES as u64;
+                    known.sealed = false;
+                }
                 if known.sealed {
                     // The checkpoint's state is newer than the note: the end of the segment is known.
                     return;
