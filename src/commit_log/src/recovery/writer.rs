@@ -161,7 +161,10 @@ impl Writer {
         let mut states = Vec::with_capacity(self.plan.partitions.len());
         let mut suspects = Vec::new();
         let mut cuts = Vec::new();
-        for (key, plan) in self.plan.partitions {
+        for (key, mut plan) in self.plan.partitions {
+            if plan.suspect {
+                keep_existing(&mut plan, key).await?;
+            }
             let written = self.progress.remove(&key).unwrap_or_default().written;
             let was_lossy = plan.state.lossy;
             let (touched, suspect) = (plan.touched, plan.suspect);
@@ -281,6 +284,20 @@ async fn create(path: &Path, folder: &Path) -> Result<File, DiskError> {
         Err(_) => disk::remove_file(path).await?,
     }
     File::open(path, OpenOptions::creating_new()).await
+}
+
+/// Blocks are lost, and with them perhaps the record that this partition or a part of it was removed: segments without a file are a lost range.
+async fn keep_existing(plan: &mut PartitionPlan, key: PartitionKey) -> Result<(), DiskError> {
+    let mut kept = Vec::with_capacity(plan.state.segments.len());
+    for segment in plan.state.segments.drain(..) {
+        if disk::exists(&segment_path(&segment.disk, key, segment.base.0)).await? {
+            kept.push(segment);
+        } else {
+            plan.committed = plan.committed.max(segment.end);
+        }
+    }
+    plan.state.segments = kept;
+    Ok(())
 }
 
 async fn cut(path: &Path, end: u64) -> Result<(), DiskError> {

@@ -381,3 +381,24 @@ fn a_deleted_partition_stays_deleted() {
     assert!(plan.partitions.is_empty());
     assert_eq!(plan.deleted, vec![key(1)]);
 }
+
+/// The checkpoint's state of a partition may be newer than the first records replayed on it. Here a cut is older than the state, and the segment
+/// begun after it starts below the cut, with a batch that was in no segment yet.
+#[test]
+fn a_cut_older_than_the_state_does_not_take_what_followed_it() {
+    let mut state = PartitionState::new(key(1), BOOT, options(), Offset(0));
+    state.segments = vec![SegmentState { end: Offset(60), end_position: 3 * 4096, ..segment(58) }];
+    state.log_start = Offset(58);
+    let mut replay = Replay::new(disk(), BOOT, vec![state]);
+    apply(&mut replay, 1, Entry::Batch(&batch_of(58, 1, 10, 1, 1)));
+    apply(&mut replay, 2, Entry::Batch(&batch_of(59, 4, 10, 1, 1)));
+    apply(&mut replay, 3, Entry::Truncate(Offset(59)));
+    apply(&mut replay, 4, Entry::DirectStart(SegmentEnd { base: Offset(58), position: 4096, offset: Offset(58) }));
+    apply(&mut replay, 5, Entry::DirectEnd(SegmentEnd { base: Offset(58), position: 3 * 4096, offset: Offset(60) }));
+    let scans = replay.scans();
+    assert_eq!((scans.len(), scans[0].from_position, scans[0].expected), (1, 4096, Offset(58)));
+    replay.scanned(key(1), Offset(58), Some(scan(&[(58, 59, 1), (59, 60, 2)], 4096, 58, u64::MAX)));
+    let state = replay.finish().partitions.into_values().next().unwrap().complete(&[], 1);
+    assert!(!state.lossy, "{state:?}");
+    assert_eq!((state.end(), state.segments.len(), state.segments[0].sealed), (Offset(60), 1, false));
+}
