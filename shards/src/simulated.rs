@@ -61,13 +61,15 @@ pub struct SimOptions {
     pub crash: Option<CrashPoint>,
     /// How it goes down.
     pub crash_mode: CrashMode,
+    /// A program that has not ended after this much virtual time is stuck, even if some timer of it still ticks.
+    pub time_max: Duration,
     /// The wall clock at the start, in milliseconds since 1970.
     pub wall_start_ms: i64,
 }
 
 impl Default for SimOptions {
     fn default() -> Self {
-        Self { crash: None, crash_mode: CrashMode::PowerCut, wall_start_ms: 1_767_225_600_000 }
+        Self { crash: None, crash_mode: CrashMode::PowerCut, time_max: Duration::from_secs(24 * 3600), wall_start_ms: 1_767_225_600_000 }
     }
 }
 
@@ -78,7 +80,7 @@ pub enum Outcome<T> {
     Finished(T),
     /// The crash point was reached, and the mounted disks have lost what they had to lose.
     Crashed,
-    /// Every task waits for something that can never happen. The disks are as after [`CrashMode::Kill`].
+    /// Every task waits for something that can never happen, or [`SimOptions::time_max`] has passed. The disks are as after [`CrashMode::Kill`].
     Stuck,
 }
 

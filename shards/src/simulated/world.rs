@@ -39,6 +39,7 @@ pub(crate) struct World {
     trace: Cell<u64>,
     mounts: Vec<(PathBuf, Disk)>,
     network: RefCell<Network>,
+    time_max_ns: u64,
     crash: Cell<Option<CrashPoint>>,
     io_count: Cell<u64>,
     crash_due: Cell<bool>,
@@ -114,6 +115,7 @@ impl World {
             trace: Cell::new(mix(seed)),
             mounts,
             network: RefCell::default(),
+            time_max_ns: u64::try_from(options.time_max.as_nanos()).unwrap_or(u64::MAX),
             crash: Cell::new(options.crash),
             io_count: Cell::new(0),
             crash_due: Cell::new(false),
@@ -238,6 +240,9 @@ impl World {
             if crash_time || self.crash_due.get() {
                 self.trace(Step::Crash, self.io_count.get());
                 return Stop::Crash;
+            }
+            if self.monotonic_ns() > self.time_max_ns {
+                return Stop::Stuck;
             }
             ready.append(&mut self.woken.lock().expect("no waker panics while it holds the lock"));
             self.fire_due_events();

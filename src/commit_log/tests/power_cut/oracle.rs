@@ -45,6 +45,8 @@ pub(crate) struct Expected {
     /// Truncations so far: a ticket from before one says nothing.
     pub(crate) cuts: u64,
     pub(crate) epoch: u32,
+    /// Its deletion was asked for, and a crash undid that; its files may be gone.
+    pub(crate) was_deleted: bool,
 }
 
 pub(crate) struct Batch {
@@ -79,6 +81,7 @@ impl Expected {
             truncating: None,
             cuts: 0,
             epoch: 1,
+            was_deleted: false,
         }
     }
 
@@ -115,8 +118,9 @@ impl Expected {
         truncated || (boundary && (self.acknowledged_end..=self.appended_end).contains(&end))
     }
 
-    /// Checks that `bytes` are whole batches of this partition, the first of which holds `from`. Returns where they end.
-    pub(crate) fn check_bytes(&self, key: PartitionKey, from: u64, bytes: &[u8]) -> u64 {
+    /// Checks that `bytes` are whole batches of this partition, the first of which holds `from`. Returns where they end. `revived`: batches that
+    /// were cut may be back, because the record of the cut was damaged and that was reported.
+    pub(crate) fn check_bytes(&self, key: PartitionKey, from: u64, bytes: &[u8], revived: bool) -> u64 {
         let mut at = 0;
         let mut next = from;
         while at < bytes.len() {
@@ -126,6 +130,13 @@ impl Expected {
             aligned.extend_from_slice(batch);
             verify_batch(&aligned).unwrap_or_else(|error| panic!("{key:?}: a bad batch at {next} was returned: {error}"));
             let place = self.batches.partition_point(|batch| batch.next <= next);
+            let known = self.batches.get(place).is_some_and(|batch| batch.base == header.base_offset.0);
+            if revived && !known {
+                assert!(header.base_offset.0 <= next && next < header.next_offset().0, "{key:?}: {next} is read");
+                next = header.next_offset().0;
+                at += header.total_length();
+                continue;
+            }
             let expected = self.batches.get(place).unwrap_or_else(|| panic!("{key:?}: offset {next} was never appended"));
             if at == 0 {
                 assert!(expected.base <= next, "{key:?}: {next} is read");
@@ -168,6 +179,7 @@ impl Oracle {
     pub(crate) fn adopt(&mut self, found: &[PartitionKey]) {
         self.partitions.retain(|key, _| found.contains(key));
         for expected in self.partitions.values_mut() {
+            expected.was_deleted |= expected.existence > Existence::Present;
             expected.existence = Existence::Present;
         }
     }
@@ -226,7 +238,7 @@ pub(crate) async fn check_partition(
             Ok(slices) => {
                 let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
                 assert!(!bytes.is_empty(), "{key:?}: nothing at {from} below {end}");
-                from = oracle.borrow().partitions[&key].check_bytes(key, from, &bytes);
+                from = oracle.borrow().partitions[&key].check_bytes(key, from, &bytes, damaged && lossy);
             }
             Err(ReadError::Lost { end: lost_end, .. }) if damaged => {
                 assert!(lossy, "{key:?}: lost offsets in a partition that is not lossy");
@@ -235,6 +247,10 @@ pub(crate) async fn check_partition(
                 from = lost_end.0;
             }
             Err(ReadError::Corrupt { .. }) if damaged => {
+                unreadable += 1;
+                from = next_batch(from);
+            }
+            Err(ReadError::Io(error)) if damaged && error.is_not_found() && oracle.borrow().partitions[&key].was_deleted => {
                 unreadable += 1;
                 from = next_batch(from);
             }
@@ -248,9 +264,7 @@ pub(crate) async fn check_partition(
         let acknowledged = expected.batches.iter().filter(|batch| batch.next <= expected.acknowledged_end).count();
         let appended = expected.batches.len();
         expected.cut(end);
-        if !damaged {
-            expected.appended_end = end;
-        }
+        expected.appended_end = end;
         expected.acknowledged_end = end;
         expected.log_start = start;
         expected.log_start_wanted = start;
