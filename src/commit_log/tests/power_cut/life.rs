@@ -59,8 +59,11 @@ impl World {
         let (crash, crash_mode) = (life.crash, life.crash_mode);
         let options = SimOptions { crash, crash_mode, time_max: TIME_MAX, ..SimOptions::default() };
         let doing = Rc::new(RefCell::new(Vec::new()));
+        let opened = Rc::new(RefCell::new(None));
         let program = Program {
             doing: doing.clone(),
+            lying_disk: false,
+            opened: opened.clone(),
             oracle: self.oracle.clone(),
             next_partition: self.next_partition.clone(),
             in_checkpoint: in_checkpoint.clone(),
@@ -94,7 +97,10 @@ impl World {
                 coverage.crashes_in_checkpoint += u64::from(in_checkpoint.get());
                 Ended::Crashed
             }
-            Outcome::Stuck => panic!("the log is stuck while {:?}: {:?} {:?}", stage.get(), doing.borrow(), self.disk.fault_counts()),
+            Outcome::Stuck => {
+                let stats = opened.borrow().as_ref().map(ShardLog::stats);
+                panic!("the log is stuck while {:?}: {:?}, {stats:#?}", stage.get(), doing.borrow());
+            }
         }
     }
 }
@@ -108,6 +114,8 @@ struct Program {
     judgement: Judgement,
     steps: u64,
     fault: Option<(Disk, Fault)>,
+    lying_disk: bool,
+    opened: Rc<RefCell<Option<ShardLog>>>,
     options: LogOptions,
 }
 
@@ -144,6 +152,7 @@ impl Program {
             Ok(log) => log,
             Err(error) => return Ended::Refused(error.to_string()),
         };
+        *self.opened.borrow_mut() = Some(log.clone());
         self.stage.set(Stage::Checking);
         let reported: Vec<_> = losses.iter().map(|(key, _)| *key).collect();
         let partitions = log.partitions();
@@ -155,6 +164,7 @@ impl Program {
         }
         self.stage.set(Stage::Working);
         if let Some((disk, fault)) = self.fault.take() {
+            self.lying_disk = true;
             disk.inject(fault);
         }
         let ended = self.work_and_close(&log).await;
@@ -178,6 +188,7 @@ impl Program {
             next_partition: self.next_partition.clone(),
             in_checkpoint: self.in_checkpoint.clone(),
             doing: self.doing.clone(),
+            lying_disk: self.lying_disk,
         };
         let worked = if self.steps > 0 { work.run(self.steps).await } else { Ok(()) };
         self.stage.set(Stage::Closing);
