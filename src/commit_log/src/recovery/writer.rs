@@ -27,7 +27,7 @@ const BUFFERED_BYTES_MAX: usize = 128 << 20;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Partitions written at the same time: making a folder and a file waits for the file system's journal, not for the disk.
-const WRITES_AT_ONCE: usize = 32;
+const WRITES_AT_ONCE: usize = 64;
 
 /// Batches of one partition that wait to be written.
 #[derive(Debug, Default)]
@@ -265,8 +265,11 @@ async fn write(
         assert!(padded - length >= HEADER_BYTES, "padding has room for its header");
         write_padding(&mut buffer[header_bytes + length..header_bytes + padded], buffered.end, buffered.epoch);
     }
-    let file =
-        if is_new { create(&path, &partition_path(disk, key)).await? } else { File::open(&path, OpenOptions::writing()).await? };
+    let file = if is_new {
+        create(&path, &partition_path(disk, key), plan.state.segments.is_empty()).await?
+    } else {
+        File::open(&path, OpenOptions::writing()).await?
+    };
     if place.kind == PlaceKind::Found && file.len()? > place.position {
         file.truncate(place.position).await?;
     }
@@ -276,7 +279,11 @@ async fn write(
     Ok((key, Written { base: place.base, end: buffered.end, end_position, max_timestamp_ms: buffered.max_timestamp_ms }))
 }
 
-async fn create(path: &Path, folder: &Path) -> Result<File, DiskError> {
+/// Makes a segment's file; `is_first` says that its partition has none, and so no folder.
+async fn create(path: &Path, folder: &Path, is_first: bool) -> Result<File, DiskError> {
+    if is_first {
+        disk::create_dir_all(folder).await?;
+    }
     match File::open(path, OpenOptions::creating_new()).await {
         Ok(file) => return Ok(file),
         Err(error) if error.is_not_found() => disk::create_dir_all(folder).await?,
