@@ -69,7 +69,12 @@ pub struct SimOptions {
 
 impl Default for SimOptions {
     fn default() -> Self {
-        Self { crash: None, crash_mode: CrashMode::PowerCut, time_max: Duration::from_secs(24 * 3600), wall_start_ms: 1_767_225_600_000 }
+        Self {
+            crash: None,
+            crash_mode: CrashMode::PowerCut,
+            time_max: Duration::from_secs(24 * 3600),
+            wall_start_ms: 1_767_225_600_000,
+        }
     }
 }
 

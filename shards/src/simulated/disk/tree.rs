@@ -91,8 +91,8 @@ impl Directory {
         let mut cut = false;
         for pending in std::mem::take(&mut self.pending) {
             let names = pending.change.names();
-            let orphan = names.iter().any(|name| lost.contains(*name));
-            if !orphan && !(cut && in_order) && draw.keeps() {
+            let barred = (cut && in_order) || names.iter().any(|name| lost.contains(*name));
+            if !barred && draw.keeps() {
                 pending.change.apply(&mut self.durable);
                 draw.counts.entries_kept += 1;
             } else {

@@ -74,7 +74,10 @@ impl World {
             options: life.options,
         };
         if std::env::var_os("CORELANE_STORY").is_some() {
-            eprintln!("life {:x}: {:?}, {:?}, {} steps, fault {:?}", life.seed, life.judgement, life.crash, life.steps, life.fault);
+            eprintln!(
+                "life {:x}: {:?}, {:?}, {} steps, fault {:?}",
+                life.seed, life.judgement, life.crash, life.steps, life.fault
+            );
         }
         let report = Simulation::new(life.seed, options).mount("/", &self.disk).run(program.run());
         self.trace = self.trace.rotate_left(7) ^ report.trace_hash;

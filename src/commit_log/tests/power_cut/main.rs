@@ -32,7 +32,9 @@ fn number(name: &str, default: u64) -> u64 {
 fn run_seed(seed: u64, coverage: &mut Coverage) -> u64 {
     let run = catch_unwind(AssertUnwindSafe(|| plan::run(seed, coverage)));
     run.unwrap_or_else(|panic| {
-        eprintln!("seed {seed} failed; repeat: CORELANE_FIRST_SEED={seed} CORELANE_SEEDS=1 cargo test -p commit_log --test power_cut");
+        eprintln!(
+            "seed {seed} failed; repeat: CORELANE_FIRST_SEED={seed} CORELANE_SEEDS=1 cargo test -p commit_log --test power_cut"
+        );
         resume_unwind(panic)
     })
 }

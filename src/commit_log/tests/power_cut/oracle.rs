@@ -217,7 +217,10 @@ pub(crate) async fn check_partition(
                 assert!(!lossy && !reported, "called lossy without damage. {story}");
                 assert!(expected.allows_end(end), "the end is wrong. {story}");
                 assert!((expected.log_start..=expected.log_start_wanted).contains(&start), "the log start is wrong. {story}");
-                assert!(marks.high_watermark.0 <= expected.high_watermark.max(expected.log_start_wanted), "the high watermark ran ahead. {story}");
+                assert!(
+                    marks.high_watermark.0 <= expected.high_watermark.max(expected.log_start_wanted),
+                    "the high watermark ran ahead. {story}"
+                );
             }
             Judgement::Damaged { ambiguous } => {
                 let silent = !expected.allows_end(end) && !lossy;

@@ -112,7 +112,8 @@ impl Plan {
 
     fn arm_fault(&mut self) {
         let after = self.random.between(0, 250);
-        let target = [Target::Write, Target::Sync, Target::Create, Target::Change, Target::Allocate][self.random.below(5) as usize];
+        let target =
+            [Target::Write, Target::Sync, Target::Create, Target::Change, Target::Allocate][self.random.below(5) as usize];
         let fault = match self.random.below(4) {
             0 => Fault::once(Target::Write, FaultKind::ShortWrite).after(after),
             1 => Fault::once(target, FaultKind::Errno(libc_eio())).after(after / 4).always(),

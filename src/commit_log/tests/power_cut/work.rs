@@ -173,7 +173,9 @@ impl Work {
                     assert!(durable.durable_end.0 >= next, "{key:?}: the ticket is not covered");
                     expected.acknowledged(next);
                 }
-                Err(failed) if matches!(expected.existence, Existence::Present | Existence::Creating) && concerns => return Err(failed),
+                Err(failed) if matches!(expected.existence, Existence::Present | Existence::Creating) && concerns => {
+                    return Err(failed);
+                }
                 _ => {}
             }
         }
@@ -241,7 +243,10 @@ impl Work {
         };
         partition.truncate(Offset(to)).await?;
         let end = partition.watermarks().appended_end;
-        assert!(self.oracle.borrow().partitions[&key].existence > Existence::Present || end.0 == to, "{key:?}: cut at {to}, and the log ends at {end}");
+        assert!(
+            self.oracle.borrow().partitions[&key].existence > Existence::Present || end.0 == to,
+            "{key:?}: cut at {to}, and the log ends at {end}"
+        );
         let mut oracle = self.oracle.borrow_mut();
         if let Some(expected) = oracle.partitions.get_mut(&key) {
             expected.truncated(to);
