@@ -202,6 +202,7 @@ impl Inner {
     /// For a checkpoint: what stands in segments.
     pub(crate) fn state(&self, key: PartitionKey, shard: &Shard) -> PartitionState {
         let mut state = PartitionState::new(key, shard.options.boot, self.options, self.marks.log_start);
+        state.as_of_block = shard.wal.borrow().next_block() - 1;
         state.high_watermark = self.marks.high_watermark;
         state.epochs = self.epochs.clone();
         state.lossy = self.lossy;

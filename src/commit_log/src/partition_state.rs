@@ -60,6 +60,9 @@ pub struct PartitionState {
     pub options: PartitionOptions,
     /// First offset still kept.
     pub log_start: Offset,
+    /// The last block of the write-ahead log whose records this state holds: of those in earlier blocks, only batches that stand in no segment
+    /// are missing from it.
+    pub as_of_block: u64,
     /// Highest high watermark known.
     pub high_watermark: Offset,
     /// Its epochs.
@@ -80,6 +83,7 @@ impl PartitionState {
             boot,
             options,
             log_start: start,
+            as_of_block: 0,
             high_watermark: start,
             epochs: Epochs::default(),
             segments: Vec::new(),

@@ -163,7 +163,7 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
         sequence: number,
         boot: boot_max,
         replay_from: next,
-        partitions: finished.states,
+        partitions: finished.states.into_iter().map(|state| PartitionState { as_of_block: 0, ..state }).collect(),
     };
     disk::write_file_atomically(&folder.join(checkpoint::file_name(number)), &checkpoint.encode(&disk)).await?;
 

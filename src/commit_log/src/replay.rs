@@ -13,8 +13,8 @@
 //! per partition, not per batch, so that a log of any size is folded in little memory. Segments win over runs: what already stands in
 //! one is not written again. So a second replay, after a crash of the first, comes to the same log.
 //!
-//! A checkpoint's state of a partition may be *newer* than the first records replayed on it. All that happened since is in the log or
-//! named by a note in it, so that replaying an old cut and everything after it restores what the cut takes away.
+//! A checkpoint's state of a partition may be *newer* than the first records replayed on it: it names the last block that it knows. Of records
+//! up to there only batches count, and cuts for the batches before them: the state holds everything else.
 
 mod partition;
 mod plan;
@@ -93,6 +93,11 @@ impl Replay {
                 return Ok(());
             }
             Entry::Deleted => {
+                if let Some(known) = self.partitions.get_mut(&key).filter(|partition| partition.is_known(at.block)) {
+                    // The state is that of another one made since under the same name.
+                    known.cut_runs(Offset(0));
+                    return Ok(());
+                }
                 self.partitions.remove(&key);
                 self.deleted.insert(key);
                 return Ok(());
@@ -103,6 +108,8 @@ impl Replay {
         let Some(partition) = self.partition(key) else { return Ok(()) };
         match record.entry {
             Entry::Created { .. } | Entry::Deleted => unreachable!("handled above"),
+            Entry::Truncate(to) if partition.is_known(at.block) => partition.cut_runs(to),
+            entry if partition.is_known(at.block) && !matches!(entry, Entry::Batch(_)) => {}
             Entry::Batch(bytes) => partition.batch(at, &BatchHeader::decode(bytes)?),
             Entry::Truncate(to) => partition.truncate(to),
             Entry::EpochStart { epoch, start } => partition.epoch(epoch, start),

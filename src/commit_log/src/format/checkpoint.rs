@@ -8,7 +8,8 @@
 //!           40 replay position u64 │ 48 replay block u64 │ 56 body_bytes u32 │ 60 body_crc u32 │ 64 partitions u32 │ 68 disks u32
 //!           72 reserved │ 124 crc u32
 //!  partition 0 topic id, index │ 20 flags u32 (bit 0 lossy) │ 24 boot u64 │ 32 options (24) │ 56 log_start u64 │ 64 high_watermark u64
-//!           72 segments u32 │ 76 epochs u32 │ 80 lost u32 │ 84 sections_bytes u32 │ segments (44 each) │ epochs (12) │ lost (16) │ sections
+//!           72 as_of_block u64 │ 80 segments u32 │ 84 epochs u32 │ 88 lost u32 │ 92 sections_bytes u32 │ segments (44 each) │ epochs (12)
+//!           lost (16) │ sections
 //! ```
 //!
 //! Sections are for what later versions keep per partition (first of all the state of producers): each would be kind u16, version u16, length
@@ -35,7 +36,7 @@ const MAGIC: [u8; 4] = *b"CLC1";
 const WHAT: &str = "checkpoint";
 const HEADER_BYTES: usize = 128;
 const CRC_AT: usize = 124;
-const PARTITION_BYTES: usize = 88;
+const PARTITION_BYTES: usize = 96;
 const SEGMENT_BYTES: usize = 44;
 const EPOCH_BYTES: usize = 12;
 const LOST_BYTES: usize = 16;
@@ -112,7 +113,7 @@ impl CheckpointWriter {
         let mut writer = Writer::new(&mut self.bytes[start..]);
         writer.partition(state.key).u32(if state.lossy { FLAG_LOSSY } else { 0 }).u64(state.boot);
         encode_options(&mut writer, &state.options);
-        writer.u64(state.log_start.0).u64(state.high_watermark.0);
+        writer.u64(state.log_start.0).u64(state.high_watermark.0).u64(state.as_of_block);
         let epochs = state.epochs.entries();
         writer.u32(state.segments.len() as u32).u32(epochs.len() as u32).u32(state.lost.len() as u32).u32(0);
         for (segment, disk) in state.segments.iter().zip(disks) {
@@ -252,6 +253,7 @@ fn decode_partition(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Part
     let options = decode_options(reader)?;
     let mut state = PartitionState::new(key, boot, options, Offset(reader.u64()?));
     state.high_watermark = Offset(reader.u64()?);
+    state.as_of_block = reader.u64()?;
     state.lossy = flags & FLAG_LOSSY != 0;
     let segments = reader.u32()?;
     let epochs = reader.u32()?;

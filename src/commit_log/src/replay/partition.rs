@@ -42,8 +42,6 @@ pub(super) struct Replaying {
     pub(super) suspect: bool,
     runs: Vec<Run>,
     noted: Vec<Noted>,
-    /// Segments that a replayed cut has shortened.
-    cut: Vec<Offset>,
     /// Everything below was acknowledged.
     committed: Offset,
     touched: bool,
@@ -51,15 +49,24 @@ pub(super) struct Replaying {
 
 impl Replaying {
     pub(super) fn new(state: PartitionState) -> Self {
-        Self { state, suspect: false, runs: Vec::new(), noted: Vec::new(), cut: Vec::new(), committed: Offset(0), touched: false }
+        Self { state, suspect: false, runs: Vec::new(), noted: Vec::new(), committed: Offset(0), touched: false }
+    }
+
+    /// Whether the checkpoint's state holds what the records of `block` did. Batches are the exception: they may stand in no segment yet.
+    pub(super) fn is_known(&self, block: u64) -> bool {
+        block <= self.state.as_of_block
     }
 
     pub(super) fn batch(&mut self, at: RecordAt, header: &BatchHeader) {
         let (base, end) = (header.base_offset, header.next_offset());
+        let known = self.is_known(at.block);
         if self.runs.last().is_some_and(|run| base < run.offsets.end) {
             // The record of a cut is among the lost blocks. The later history stands.
-            self.truncate(base);
-            self.state.lossy = true;
+            self.cut_runs(base);
+            if !known {
+                self.truncate(base);
+                self.state.lossy = true;
+            }
         }
         self.touched = true;
         // What is gone in a lost block shows as a gap below a later batch; without one the partition was not hit.
@@ -68,7 +75,9 @@ impl Replaying {
             Some(run) if run.open && run.offsets.end == base => (run.to, run.offsets.end) = (at, end),
             _ => self.runs.push(Run { from: at, to: at, offsets: OffsetRange { start: base, end }, open: true }),
         }
-        self.epoch(header.leader_epoch, base);
+        if !known {
+            self.epoch(header.leader_epoch, base);
+        }
     }
 
     pub(super) fn epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
@@ -80,13 +89,18 @@ impl Replaying {
         epochs.begin(epoch, start);
     }
 
-    pub(super) fn truncate(&mut self, to: Offset) {
+    /// Takes what is at and above `to` from the batches seen so far in the log.
+    pub(super) fn cut_runs(&mut self, to: Offset) {
         self.touched = true;
         self.runs.retain(|run| run.offsets.start < to);
         if let Some(run) = self.runs.last_mut() {
             run.offsets.end = run.offsets.end.min(to);
             run.open = false;
         }
+    }
+
+    pub(super) fn truncate(&mut self, to: Offset) {
+        self.cut_runs(to);
         self.noted.retain(|noted| noted.base < to);
         for noted in &mut self.noted {
             noted.bound = noted.bound.min(to);
@@ -99,7 +113,6 @@ impl Replaying {
         {
             last.end = last.end.min(to);
             last.sealed = true;
-            self.cut.push(last.base);
         }
         state.epochs.truncate(to);
         state.high_watermark = state.high_watermark.min(to);
@@ -127,21 +140,8 @@ impl Replaying {
         }
         let segments = &mut self.state.segments;
         let at = segments.partition_point(|segment| segment.base < note.base);
-        let (from_position, expected) = match segments.get_mut(at) {
+        let (from_position, expected) = match segments.get(at) {
             Some(known) if known.base == note.base => {
-                let is_cut = self.cut.contains(&note.base);
-                if is_cut {
-                    // A cut segment takes no more batches: so the cut was older than the checkpoint's state of the partition, and this is the
-                    // segment that followed it. All of it counts.
-                    self.cut.retain(|base| *base != note.base);
-                    known.end = known.base;
-                    known.end_position = BLOCK_BYTES as u64;
-                    known.sealed = false;
-                }
-                if known.sealed {
-                    // The checkpoint's state is newer than the note: the end of the segment is known.
-                    return;
-                }
                 (known.end_position, known.end)
             }
             _ => {

@@ -389,16 +389,36 @@ fn a_cut_older_than_the_state_does_not_take_what_followed_it() {
     let mut state = PartitionState::new(key(1), BOOT, options(), Offset(0));
     state.segments = vec![SegmentState { end: Offset(60), end_position: 3 * 4096, ..segment(58) }];
     state.log_start = Offset(58);
+    state.as_of_block = 5;
     let mut replay = Replay::new(disk(), BOOT, vec![state]);
     apply(&mut replay, 1, Entry::Batch(&batch_of(58, 1, 10, 1, 1)));
     apply(&mut replay, 2, Entry::Batch(&batch_of(59, 4, 10, 1, 1)));
     apply(&mut replay, 3, Entry::Truncate(Offset(59)));
     apply(&mut replay, 4, Entry::DirectStart(SegmentEnd { base: Offset(58), position: 4096, offset: Offset(58) }));
     apply(&mut replay, 5, Entry::DirectEnd(SegmentEnd { base: Offset(58), position: 3 * 4096, offset: Offset(60) }));
-    let scans = replay.scans();
-    assert_eq!((scans.len(), scans[0].from_position, scans[0].expected), (1, 4096, Offset(58)));
-    replay.scanned(key(1), Offset(58), Some(scan(&[(58, 59, 1), (59, 60, 2)], 4096, 58, u64::MAX)));
-    let state = replay.finish().partitions.into_values().next().unwrap().complete(&[], 1);
+    apply(&mut replay, 6, Entry::Batch(&batch_of(60, 2, 10, 1, 2)));
+    assert_eq!(replay.scans(), Vec::new());
+    let plan = replay.finish().partitions.into_values().next().unwrap();
+    assert_eq!(plan.writes.len(), 1, "only what the state does not hold");
+    assert_eq!(plan.writes[0].target, Target::Append { base: Offset(58), position: 3 * 4096 });
+    let written = Written { base: Offset(58), end: Offset(62), end_position: 4 * 4096, max_timestamp_ms: 1 };
+    let state = plan.complete(&[written], 1);
     assert!(!state.lossy, "{state:?}");
-    assert_eq!((state.end(), state.segments.len(), state.segments[0].sealed), (Offset(60), 1, false));
+    assert_eq!((state.end(), state.segments.len(), state.segments[0].sealed), (Offset(62), 1, false));
+}
+
+#[test]
+fn a_deletion_older_than_the_state_leaves_the_partition_made_since() {
+    let mut state = PartitionState::new(key(1), BOOT, options(), Offset(0));
+    state.segments = vec![SegmentState { end: Offset(4), end_position: 2 * 4096, ..segment(0) }];
+    state.as_of_block = 3;
+    let mut replay = Replay::new(disk(), BOOT, vec![state]);
+    apply(&mut replay, 1, Entry::Batch(&batch_of(4, 5, 10, 1, 1)));
+    apply(&mut replay, 2, Entry::Deleted);
+    apply(&mut replay, 3, created());
+    let plan = replay.finish();
+    assert!(plan.deleted.is_empty());
+    let partition = plan.partitions.into_values().next().unwrap();
+    assert!(partition.writes.is_empty(), "the batch belonged to the deleted one");
+    assert_eq!(partition.complete(&[], 1).end(), Offset(4));
 }
