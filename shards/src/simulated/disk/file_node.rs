@@ -144,16 +144,31 @@ impl FileNode {
         self.durable.apply(&change);
     }
 
-    /// Everything that completed before `sequence` is durable.
+    /// Everything that completed before `sequence` is durable, except what a failed sync gave up, unless it was written anew.
     pub(super) fn sync(&mut self, sequence: u64) {
-        let pending = std::mem::take(&mut self.pending);
-        for pending in pending {
+        for pending in std::mem::take(&mut self.pending) {
             if pending.sequence < sequence && !pending.abandoned {
+                self.replace_abandoned(&pending.change);
                 self.durable.apply(&pending.change);
             } else {
                 self.pending.push(pending);
             }
         }
+    }
+
+    /// A crash must not put older bytes, which no sync will ever cover, over these.
+    fn replace_abandoned(&mut self, newer: &Change) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let older = std::mem::take(&mut self.pending);
+        self.pending = match newer {
+            Change::Data { first_page, pages } => {
+                let range = *first_page..first_page + pages.len() as u64;
+                older.into_iter().flat_map(|pending| pending.without(&range)).collect()
+            }
+            Change::Length(_) | Change::Allocated(_) => older.into_iter().filter(|pending| !pending.change.is_metadata()).collect(),
+        };
     }
 
     /// A sync failed: the kernel forgets that these changes were dirty.
@@ -251,6 +266,18 @@ mod tests {
         file.sync(3);
         assert_eq!(file.durable.length, 0);
         assert_eq!(file.current.length, PAGE_BYTES as u64);
+    }
+
+    #[test]
+    fn what_was_written_anew_after_a_failed_sync_replaces_what_it_gave_up() {
+        let mut file = FileNode::default();
+        file.change(1, data(0, 1, 2));
+        file.abandon(2);
+        file.change(3, data(0, 2, 1));
+        file.sync(4);
+        assert_eq!(file.durable.pages[&0][0], 2);
+        let Change::Data { first_page, .. } = file.pending[0].change else { panic!("the rest of the first write") };
+        assert_eq!((file.pending.len(), first_page), (1, 1));
     }
 
     #[test]
