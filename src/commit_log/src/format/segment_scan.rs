@@ -59,6 +59,9 @@ pub struct SegmentTail {
     pub epochs: Vec<EpochStart>,
     /// Why it ended.
     pub stop: ScanStop,
+    /// The last valid batch ends inside a block: the flush was torn behind it. Appends must not go on in this file, because what stands between
+    /// that batch and the next block would be read as a damaged batch.
+    pub torn_inside_block: bool,
 }
 
 impl SegmentTail {
@@ -99,6 +102,7 @@ impl SegmentScan {
             max_timestamp_ms: i64::MIN,
             epochs: Vec::new(),
             stop: ScanStop::End,
+            torn_inside_block: false,
         };
         Self { tail, position, expected, bound, committed_position, epoch: LeaderEpoch(0), index: None, bad: None }
     }
@@ -156,6 +160,8 @@ impl SegmentScan {
 
     /// The result, and the index if one was to be built.
     pub fn finish(mut self) -> (SegmentTail, Option<SegmentIndex>) {
+        self.tail.torn_inside_block =
+            self.tail.runs.last().is_some_and(|run| !run.end_position.is_multiple_of(BLOCK_BYTES as u64));
         for run in &mut self.tail.runs {
             run.end_position = run.end_position.next_multiple_of(BLOCK_BYTES as u64);
         }

@@ -141,9 +141,7 @@ impl Replaying {
         let segments = &mut self.state.segments;
         let at = segments.partition_point(|segment| segment.base < note.base);
         let (from_position, expected) = match segments.get(at) {
-            Some(known) if known.base == note.base => {
-                (known.end_position, known.end)
-            }
+            Some(known) if known.base == note.base => (known.end_position, known.end),
             _ => {
                 let state = SegmentState {
                     disk: disk.clone(),
@@ -215,6 +213,7 @@ impl Replaying {
             due = run.end;
         }
         segment.end = due;
+        segment.sealed |= tail.torn_inside_block;
         for range in lost {
             self.state.add_lost(range);
         }

@@ -194,7 +194,14 @@ fn segment(base: u64) -> SegmentState {
 
 /// What a scan of a file of one batch a block finds.
 fn scan(file: &[Batch], from_position: u64, expected: u64, bound: u64) -> SegmentTail {
-    let mut tail = SegmentTail { from_position, runs: Vec::new(), max_timestamp_ms: 0, epochs: Vec::new(), stop: ScanStop::End };
+    let mut tail = SegmentTail {
+        from_position,
+        runs: Vec::new(),
+        max_timestamp_ms: 0,
+        epochs: Vec::new(),
+        stop: ScanStop::End,
+        torn_inside_block: false,
+    };
     let mut due = expected;
     let first = (from_position / 4096 - 1) as usize;
     for (at, batch) in file.iter().enumerate().skip(first) {
@@ -405,6 +412,21 @@ fn a_cut_older_than_the_state_does_not_take_what_followed_it() {
     let state = plan.complete(&[written], 1);
     assert!(!state.lossy, "{state:?}");
     assert_eq!((state.end(), state.segments.len(), state.segments[0].sealed), (Offset(62), 1, false));
+}
+
+#[test]
+fn nothing_is_appended_behind_a_flush_torn_inside_a_block() {
+    for (torn_inside_block, target) in
+        [(false, Target::Append { base: Offset(0), position: 2 * 4096 }), (true, Target::New(Offset(3)))]
+    {
+        let mut replay = Replay::new(disk(), BOOT, Vec::new());
+        apply(&mut replay, 1, created());
+        apply(&mut replay, 2, Entry::DirectStart(SegmentEnd { base: Offset(0), position: 4096, offset: Offset(0) }));
+        apply(&mut replay, 3, Entry::Batch(&batch_of(3, 4, 10, 1, 1)));
+        replay.scanned(key(1), Offset(0), Some(SegmentTail { torn_inside_block, ..scan(&[(0, 3, 1)], 4096, 0, u64::MAX) }));
+        let plan = replay.finish().partitions.into_values().next().unwrap();
+        assert_eq!(plan.writes[0].target, target);
+    }
 }
 
 #[test]
