@@ -91,7 +91,7 @@ pub(super) fn put(shard: &Rc<Shard>, topic: &Arc<Topic>, existing: u32) -> Vec<W
                     work.push(Work::Created);
                     log
                 }
-                Err(error @ (CreateError::Closing | CreateError::Failed(_))) => {
+                Err(error @ (CreateError::Closing | CreateError::BeingRemoved | CreateError::Failed(_))) => {
                     tracing::warn!(partition = %key, "not created: {error}; it will be at the next start");
                     continue;
                 }
