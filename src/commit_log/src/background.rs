@@ -18,7 +18,7 @@ pub(crate) const FLUSHES_IN_FLIGHT_MAX: usize = 8;
 
 /// Flushes and seals until the log is closed.
 pub(crate) async fn run(shard: Rc<Shard>) {
-    while !shard.closing.get() && shard.failure.get().is_none() {
+    while !shard.closed.get() && shard.failure.get().is_none() {
         let wake = shard.background.notified();
         match step(&shard).await {
             Ok(true) => {}
@@ -59,7 +59,7 @@ pub(crate) async fn seal_one(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
 /// Writes checkpoints when the log has grown, until it is closed.
 pub(crate) async fn run_checkpoints(shard: Rc<Shard>) {
     let mut written_at = 0;
-    while !shard.closing.get() && shard.failure.get().is_none() {
+    while !shard.closed.get() && shard.failure.get().is_none() {
         let wake = shard.checkpoint_work.notified();
         let written = shard.counters.get().group_bytes;
         let grown = shard.wal.borrow().live_bytes() > shard.options.wal_bytes_max / 3;

@@ -190,14 +190,19 @@ enum Step {
     Batch { header: BatchHeader },
     /// The bytes end before the next batch does: so many are needed from here.
     Short { needed: usize },
+    /// A later batch stands where this offset belongs.
+    Missing { offset: u64, found: u64 },
     /// It does not hold, from this offset on.
     Damaged { offset: u64, reason: String },
 }
 
 /// Walks the batches of `bytes`, which stand at `start` in the file, from `position` on; keeps those that end above `from`.
+///
+/// Damage before the batch that is wanted is passed over, block by block: every flush starts on one. What is wanted is never passed over.
 fn parse(shard: &Shard, place: &Place, bytes: &Shared, start: u64, mut position: u64, from: u64) -> Parsed {
     let mut batches: Vec<WindowBatch> = Vec::new();
     let mut next_offset = None;
+    let mut damage: Option<ReadError> = None;
     loop {
         let at = ((position - start) as usize).min(bytes.len());
         let file_rest = place.end_position.saturating_sub(position);
@@ -207,14 +212,30 @@ fn parse(shard: &Shard, place: &Place, bytes: &Shared, start: u64, mut position:
                 let last = header.last_offset().0;
                 if is_wanted(&header, from, place.end) {
                     next_offset = Some(last + 1);
+                    damage = None;
                     batches.push(WindowBatch { base: header.base_offset.0, last, position, bytes: bytes.slice(at..at + total) });
                 }
                 position += total as u64;
             }
-            Step::Short { needed } => return Parsed { batches, end: WindowEnd::Whole, next_position: position, needed },
+            Step::Short { needed } => {
+                let end = match damage {
+                    Some(error) if batches.is_empty() => WindowEnd::Corrupt(error),
+                    _ => WindowEnd::Whole,
+                };
+                return Parsed { batches, end, next_position: position, needed };
+            }
+            Step::Missing { offset, found } => {
+                let reason = format!("offset {found} stands here");
+                let error = damage.unwrap_or_else(|| corrupt(shard, place, offset, position, reason));
+                return Parsed { batches, end: WindowEnd::Corrupt(error), next_position: position, needed: 0 };
+            }
             Step::Damaged { offset, reason } => {
-                let end = WindowEnd::Corrupt(corrupt(shard, place, offset, position, reason));
-                return Parsed { batches, end, next_position: position, needed: 0 };
+                let error = damage.take().unwrap_or_else(|| corrupt(shard, place, offset, position, reason));
+                if !batches.is_empty() {
+                    return Parsed { batches, end: WindowEnd::Corrupt(error), next_position: position, needed: 0 };
+                }
+                damage = Some(error);
+                position = (position + 1).next_multiple_of(BLOCK_BYTES as u64);
             }
         }
     }
@@ -245,9 +266,11 @@ fn step(rest: &[u8], file_rest: u64, from: u64, end: u64, next_offset: Option<u6
         if let Err(error) = verify_payload(&header, &rest[..total]) {
             return Step::Damaged { offset, reason: error.to_string() };
         }
-        if next_offset.is_some_and(|expected| expected != header.base_offset.0) {
-            let offset = next_offset.unwrap_or(from);
-            return Step::Damaged { offset, reason: format!("offset {} stands here", header.base_offset) };
+        // The first one holds the offset that was asked for, and each follows the one before.
+        let base = header.base_offset.0;
+        let holds = next_offset.map_or(base <= from, |expected| expected == base);
+        if !holds {
+            return Step::Missing { offset: next_offset.unwrap_or(from), found: base };
         }
     }
     Step::Batch { header }

@@ -43,10 +43,10 @@ pub(crate) struct InFlight {
     pub(crate) is_trailer: bool,
 }
 
-/// Runs until the shard fails, or is closed and has nothing left to write.
+/// Runs until the shard fails or is closed, which waits for everything accepted.
 pub(crate) async fn run(shard: Rc<Shard>) {
     loop {
-        if shard.failure.get().is_some() || (shard.closing.get() && is_idle(&shard)) {
+        if shard.failure.get().is_some() || shard.closed.get() {
             return;
         }
         let work = shard.work.notified();

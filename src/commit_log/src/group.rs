@@ -22,6 +22,12 @@ const RECORDS_MAX: usize = 4096;
 /// High-watermark hints in one trailer block.
 const HINTS_MAX: usize = 1024;
 
+impl Plan {
+    fn block_bytes(&self) -> usize {
+        (BLOCK_HEADER_BYTES + self.bytes).next_multiple_of(BLOCK_BYTES)
+    }
+}
+
 /// A group ready to be written.
 pub(crate) struct Group {
     pub(crate) file: Rc<File>,
@@ -44,12 +50,17 @@ struct Plan {
 /// `None` when there is nothing to write, or no file to write it into.
 pub(crate) fn take(shard: &Rc<Shard>, mut small: Vec<Rc<Partition>>) -> Option<Group> {
     let trailer = is_trailer_time(shard, &small);
-    let plan = plan(shard, &small, trailer);
-    if plan.bytes == 0 && !trailer {
+    let mut taken = plan(shard, &small, trailer);
+    if !taken.parts.is_empty() && !shard.wal.borrow().is_within(taken.block_bytes() as u64, shard.options.wal_files_max()) {
+        // Batches wait for a checkpoint.
+        taken = plan(shard, &[], trailer);
+        shard.background.notify_waiters();
+    }
+    if taken.bytes == 0 && !trailer {
         put_back(shard, small);
         return None;
     }
-    let length = (BLOCK_HEADER_BYTES + plan.bytes).next_multiple_of(BLOCK_BYTES);
+    let length = taken.block_bytes();
     let placement = shard.wal.borrow_mut().place(length as u64);
     let Some(placement) = placement else {
         shard.counters.add(|stats| stats.wal_file_waits += 1);
@@ -57,7 +68,7 @@ pub(crate) fn take(shard: &Rc<Shard>, mut small: Vec<Rc<Partition>>) -> Option<G
         shard.background.notify_waiters();
         return None;
     };
-    let group = build(shard, plan, placement, length, trailer);
+    let group = build(shard, taken, placement, length, trailer);
     small.retain(|partition| {
         let mut inner = partition.inner.borrow_mut();
         inner.queued = !inner.pending.is_empty();

@@ -24,6 +24,8 @@
 //!
 //! Absent on purpose: leaders, peers, sockets. Who may append, and what replicas have, is decided by the caller.
 
+#![forbid(unsafe_code)]
+
 pub mod format;
 pub mod limits;
 

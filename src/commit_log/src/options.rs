@@ -91,6 +91,11 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
+    /// Write-ahead files at a time, without the one kept in reserve for structural records.
+    pub(crate) fn wal_files_max(&self) -> usize {
+        usize::try_from(self.wal_bytes_max / self.wal_file_bytes).unwrap_or(usize::MAX)
+    }
+
     /// Asserts what the parts of the log depend on. Options come from checked configuration, so a breach is a programming error.
     pub(crate) fn check(&self) {
         assert!(

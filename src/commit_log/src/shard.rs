@@ -89,7 +89,10 @@ pub(crate) struct Shard {
     pub(crate) queue_bytes: Cell<u64>,
     pub(crate) free_bytes: Cell<u64>,
     pub(crate) disk_full: Cell<bool>,
+    /// Appends are refused; what was accepted still becomes durable.
     pub(crate) closing: Cell<bool>,
+    /// Nothing is left to do: the tasks end.
+    pub(crate) closed: Cell<bool>,
     /// Removals of files that a checkpoint has to wait for.
     pub(crate) removals: Cell<u32>,
     /// Partitions whose files are being removed: none of their names begins again before that is done.
@@ -306,15 +309,16 @@ impl Shard {
     pub(crate) async fn alter(&self, partition: &Rc<Partition>, options: PartitionOptions) -> Result<(), LogFailed> {
         // A high watermark of a relaxed partition may stand above its durable end: it has to be caught up with before the promise changes.
         loop {
-            let mut inner = partition.inner.borrow_mut();
-            if inner.deleted {
-                return Ok(());
+            {
+                let mut inner = partition.inner.borrow_mut();
+                if inner.deleted {
+                    return Ok(());
+                }
+                if inner.marks.high_watermark <= inner.marks.durable_end {
+                    inner.options = options;
+                    break;
+                }
             }
-            if inner.marks.high_watermark <= inner.marks.durable_end {
-                inner.options = options;
-                break;
-            }
-            drop(inner);
             self.failure.check()?;
             self.progress.notified().await;
         }

@@ -187,6 +187,7 @@ impl ShardLog {
         checkpoint::run(shard, Reach::Everything).await?;
         while background::seal_one(shard).await? {}
         disk::syncfs(shard.directory.disk()).await.map_err(|error| shard.fail(&error))?;
+        shard.closed.set(true);
         shard.background.notify_waiters();
         shard.checkpoint_work.notify_waiters();
         shard.work.notify_waiters();
@@ -217,6 +218,7 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         free_bytes: Cell::new(u64::MAX),
         disk_full: Cell::new(false),
         closing: Cell::new(false),
+        closed: Cell::new(false),
         removals: Cell::new(0),
         removing: RefCell::default(),
         checkpoint_wanted: Cell::new(false),

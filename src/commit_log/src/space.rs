@@ -13,7 +13,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Runs until the log is closed.
 pub(crate) async fn watch(shard: Rc<Shard>) {
-    while !shard.closing.get() && shard.failure.get().is_none() {
+    while !shard.closed.get() && shard.failure.get().is_none() {
         look(&shard).await;
         clock::sleep(LOOK_INTERVAL).await;
     }

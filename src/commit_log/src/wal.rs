@@ -100,6 +100,11 @@ impl Wal {
         self.live.back().is_none_or(|file| file.position + length > self.file_bytes)
     }
 
+    /// Whether a block of `length` bytes stays within `files_max` files. Beyond them only structural records are written.
+    pub(crate) fn is_within(&self, length: u64, files_max: usize) -> bool {
+        self.live.len() + usize::from(self.needs_file(length)) <= files_max
+    }
+
     /// Takes the place for a block of `length` bytes. `None` when it needs a file and none is ready.
     pub(crate) fn place(&mut self, length: u64) -> Option<Placement> {
         assert!(length + BLOCK_BYTES as u64 <= self.file_bytes, "a block fits a file");

@@ -11,7 +11,7 @@ use crate::wal::ReadyFile;
 
 /// Keeps one file ready, until the log is closed.
 pub(crate) async fn run(shard: Rc<Shard>) {
-    while !shard.closing.get() && shard.failure.get().is_none() {
+    while !shard.closed.get() && shard.failure.get().is_none() {
         let wake = shard.background.notified();
         match prepare(&shard).await {
             Ok(true) => shard.work.notify_waiters(),
@@ -31,12 +31,15 @@ pub(crate) async fn prepare(shard: &Shard) -> Result<bool, DiskError> {
         if wal.ready.is_some() {
             return Ok(false);
         }
-        if (wal.file_count() as u64 + 1) * wal.file_bytes > shard.options.wal_bytes_max {
-            // A checkpoint has to let some go first.
+        if wal.file_count() >= shard.options.wal_files_max() {
+            // A checkpoint has to let some go first. It waits for the locks on segments, and their holders may wait for a record (a direct-start
+            // note, a truncation): for those there is one file more.
             shard.checkpoint_wanted.set(true);
-            drop(wal);
             shard.checkpoint_work.notify_waiters();
-            return Ok(false);
+            let records_wait = !shard.queue.borrow().records.is_empty();
+            if !records_wait || wal.file_count() > shard.options.wal_files_max() {
+                return Ok(false);
+            }
         }
         let sequence = wal.next_file_sequence;
         wal.next_file_sequence += 1;
