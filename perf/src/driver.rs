@@ -11,6 +11,7 @@
 //! It is not the client crate: that one is made to be used, this one to cost as little as possible beside the broker that it
 //! measures, and to keep its own books. Both speak `wire`.
 
+pub mod blast;
 pub mod consumer;
 pub mod engine;
 pub mod link;

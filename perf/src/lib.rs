@@ -21,6 +21,7 @@ pub mod broker_process;
 pub mod driver;
 pub mod hdr_files;
 pub mod latency;
+pub mod limits;
 pub mod live;
 pub mod machine;
 pub mod message;
@@ -61,6 +62,8 @@ enum Command {
     /// Exits with 1 when the run is invalid, a message was lost, duplicated, reordered or damaged, the rate was not kept up, or an
     /// objective was missed.
     Run(Box<run::RunArgs>),
+    /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars
+    Limits(limits::LimitsArgs),
     /// Draw the publish latencies of result files into one plot
     Plot(PlotArgs),
     /// Print what decides figures on this machine: CPU, kernel, io_uring, disk, file system, limits, steal time
@@ -93,6 +96,7 @@ struct MachineArgs {
 pub fn main(args: Args) -> ExitCode {
     match args.command {
         Command::Run(args) => run::main(&args),
+        Command::Limits(args) => limits::main(&args),
         Command::Plot(args) => match plot::compare(&args.results, &args.out) {
             Ok(()) => {
                 println!("{}", args.out.display());

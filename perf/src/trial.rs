@@ -64,6 +64,8 @@ pub struct Findings {
     pub acknowledged: Option<Acknowledged>,
     /// Messages acknowledged over the whole run.
     pub acked_total: u64,
+    /// Bytes of batches acknowledged over the whole run.
+    pub acked_bytes_total: u64,
     /// Its topics.
     pub topics: Vec<Topic>,
     /// Why the connection broke, when that was expected.
@@ -291,6 +293,7 @@ impl Trial<'_> {
             started: outcome.started,
             acknowledged: outcome.books.acknowledged,
             acked_total: outcome.totals.acked,
+            acked_bytes_total: outcome.totals.acked_bytes,
             topics,
             disconnected: outcome.disconnected,
         }

@@ -114,6 +114,17 @@ struct Received {
     next: u64,
 }
 
+/// How a message arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// For the first time, as it was sent.
+    Whole(Stamp),
+    /// As it was sent, but not for the first time.
+    Again,
+    /// Changed on its way.
+    Damaged,
+}
+
 /// How many messages went wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
@@ -153,12 +164,12 @@ impl std::fmt::Display for Counts {
 }
 
 impl Delivered {
-    /// A message arrived from `partition`. Returns its stamp when it is whole.
-    pub fn receive(&mut self, partition: u32, message: &[u8]) -> Option<Stamp> {
+    /// A message arrived from `partition`.
+    pub fn receive(&mut self, partition: u32, message: &[u8]) -> Arrival {
         let stamp = Stamp::read(message).filter(|stamp| stamp.partition == partition);
         let Some(stamp) = stamp else {
             self.counts.damaged += 1;
-            return None;
+            return Arrival::Damaged;
         };
         let received = self.streams.entry((partition, stamp.producer)).or_default();
         if stamp.sequence >= received.next {
@@ -168,8 +179,9 @@ impl Delivered {
             self.counts.reordered += 1;
         } else {
             self.counts.duplicated += 1;
+            return Arrival::Again;
         }
-        Some(stamp)
+        Arrival::Whole(stamp)
     }
 
     /// Bytes that should have been a message, and are not.
@@ -240,8 +252,8 @@ mod tests {
         let mut delivered = Delivered::default();
         let mut bytes = message(0, 0, 0);
         bytes[33] ^= 1;
-        assert_eq!(delivered.receive(0, &bytes), None);
-        assert_eq!(delivered.receive(7, &message(0, 0, 1)), None);
+        assert_eq!(delivered.receive(0, &bytes), Arrival::Damaged);
+        assert_eq!(delivered.receive(7, &message(0, 0, 1)), Arrival::Damaged);
         assert_eq!(delivered.judge(&acks, 0..10), Counts { lost: 2, damaged: 2, ..Counts::default() });
     }
 

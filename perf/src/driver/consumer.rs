@@ -11,7 +11,7 @@ use wire::{
 use super::DriverError;
 use super::link::{Link, Piece};
 use super::session::Partition;
-use crate::verify::Delivered;
+use crate::verify::{Arrival, Delivered};
 
 /// Partitions named in one fetch: its body is encoded at each fetch, and the reply names them all.
 const PARTITIONS_PER_FETCH_MAX: usize = 1000;
@@ -46,7 +46,7 @@ pub struct Consumer {
 pub struct Subscription {
     /// The verifier; `None` when the run does not verify.
     pub delivered: Option<Delivered>,
-    /// Messages received.
+    /// Messages received, repeated ones not counted when the run verifies.
     pub messages: u64,
     /// Bytes received, as batches.
     pub bytes: u64,
@@ -192,11 +192,16 @@ impl Inbox {
                 if record.offset < from {
                     continue;
                 }
-                subscription.messages += 1;
-                if let Some(stamp) = delivered.receive(partition, record.value.unwrap_or_default())
-                    && self.measured.contains(&stamp.intended_ns)
-                {
-                    self.end_to_end.saturating_record(now_ns.saturating_sub(stamp.intended_ns));
+                match delivered.receive(partition, record.value.unwrap_or_default()) {
+                    Arrival::Whole(stamp) => {
+                        subscription.messages += 1;
+                        if self.measured.contains(&stamp.intended_ns) {
+                            self.end_to_end.saturating_record(now_ns.saturating_sub(stamp.intended_ns));
+                        }
+                    }
+                    // It stands for one that was waited for.
+                    Arrival::Damaged => subscription.messages += 1,
+                    Arrival::Again => {}
                 }
             }
         }

@@ -111,6 +111,7 @@ struct Part {
     lane: usize,
     first_sequence: u64,
     messages: Vec<Waiting>,
+    batch_bytes: u64,
 }
 
 /// Counted by all producers together since the start.
@@ -122,6 +123,8 @@ pub struct ProduceCounts {
     pub sent: u64,
     /// Acknowledged.
     pub acked: u64,
+    /// Bytes of acknowledged batches: what the broker was given to store.
+    pub acked_bytes: u64,
     /// Refused for good, or unknown.
     pub failed: u64,
     /// Batches sent again after a refusal that allowed it.
@@ -250,17 +253,6 @@ impl Producer {
         self.stopped = true;
     }
 
-    /// Takes from the plan what was due before `end_ns` and never made; returns how many: the generator's own arrears.
-    pub fn overdue(&mut self, end_ns: u64) -> u64 {
-        let Pace::Open(plan) = &mut self.pace else { return 0 };
-        let mut count = 0;
-        while plan.due_ns() < end_ns {
-            plan.take();
-            count += 1;
-        }
-        count
-    }
-
     /// Messages queued or in flight.
     pub fn unanswered(&self) -> u64 {
         self.unanswered
@@ -381,8 +373,8 @@ impl Producer {
                 partition: partition.index,
                 batch_lengths: vec![batch.len() as u32],
             });
+            parts.push(Part { lane: index, first_sequence, messages, batch_bytes: batch.len() as u64 });
             batches.push(batch);
-            parts.push(Part { lane: index, first_sequence, messages });
         }
         if parts.is_empty() {
             return false;
@@ -434,6 +426,7 @@ impl Producer {
     fn acknowledged(&mut self, part: Part, now_ns: u64, books: &mut Books) {
         let count = part.messages.len() as u64;
         books.counts.acked += count;
+        books.counts.acked_bytes += part.batch_bytes;
         self.unanswered -= count;
         for message in &part.messages {
             if books.measured.contains(&message.intended_ns) {
@@ -453,7 +446,7 @@ impl Producer {
     fn refused(&mut self, part: Part, code: ErrorCode, now_ns: u64, books: &mut Books) {
         let not_taken = matches!(code, ErrorCode::Overloaded | ErrorCode::DiskFull | ErrorCode::UnknownTopicOrPartition);
         let lane = &mut self.lanes[part.lane];
-        if not_taken && !self.stopped {
+        if not_taken {
             for message in part.messages.into_iter().rev() {
                 lane.queue.push_front(message);
             }
