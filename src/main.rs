@@ -1,3 +1,7 @@
-//! The `corelane` command.
+//! The `corelane` command: parse, call, print. What it does is in the crates below; how it looks is in `cli/`.
 
-fn main() {}
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,94 @@
+//! Why a command ends without success, and with which exit code.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use corelane_client::{ClientError, ErrorCode, ErrorKind};
+
+/// A failed command. `Display` is what the user reads.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something went wrong on the way.
+    Failed(String),
+    /// The command line asks for something that makes no sense.
+    Usage(String),
+    /// What is named does not exist.
+    NotFound(String),
+    /// What is given is larger than the broker takes.
+    TooLarge(String),
+    /// The client's error; its kind decides the exit code.
+    Client(ClientError),
+    /// Standard output was closed by its reader.
+    OutputClosed,
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::NotFound(_) => 4,
+            Failure::TooLarge(_) => 6,
+            Failure::Client(error) => code_of(error),
+            Failure::OutputClosed => 0,
+        })
+    }
+
+    /// Of writing to standard output.
+    pub(crate) fn of_output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+            _ => Failure::Failed(format!("cannot write the output: {error}")),
+        }
+    }
+
+    /// Of reading a file.
+    pub(crate) fn of_file(path: &Path, error: &io::Error) -> Self {
+        let text = format!("cannot read {}: {error}", path.display());
+        match error.kind() {
+            io::ErrorKind::NotFound => Failure::NotFound(text),
+            _ => Failure::Failed(text),
+        }
+    }
+}
+
+fn code_of(error: &ClientError) -> u8 {
+    match error.kind() {
+        ErrorKind::Connect => 3,
+        ErrorKind::InvalidArgument => 4,
+        ErrorKind::TooLarge => 6,
+        ErrorKind::Broker(code) => match code {
+            ErrorCode::UnknownTopicOrPartition => 4,
+            ErrorCode::TopicExists => 5,
+            ErrorCode::InvalidTopicName
+            | ErrorCode::InvalidPartitions
+            | ErrorCode::InvalidConfig
+            | ErrorCode::InvalidReplicationFactor
+            | ErrorCode::MessageTooLarge
+            | ErrorCode::TooManyTopics => 6,
+            _ => 1,
+        },
+        _ => 1,
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Failure::Client(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Failed(text) | Failure::Usage(text) | Failure::NotFound(text) | Failure::TooLarge(text) => f.write_str(text),
+            Failure::Client(error) if error.kind() == ErrorKind::Connect => {
+                write!(f, "{error}\nIs a broker running there? --broker or CORELANE_BROKER names another")
+            }
+            Failure::Client(error) => error.fmt(f),
+            Failure::OutputClosed => f.write_str("the output was closed"),
+        }
+    }
+}
