@@ -133,8 +133,7 @@ pub(crate) fn checkpoint() -> Checkpoint {
         sealed: true,
     };
     let other = Arc::from(Path::new("/other"));
-    let last =
-        SegmentState { disk: other, base: Offset(55), end: Offset(60), end_position: 8192, sealed: false, ..segment.clone() };
+    let last = SegmentState { disk: other, base: Offset(55), end: Offset(60), end_position: 8192, sealed: false, ..segment };
     first.segments = vec![segment, last];
     first.lost = vec![OffsetRange { start: Offset(50), end: Offset(55) }];
     first.lossy = true;

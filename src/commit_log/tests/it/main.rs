@@ -2,4 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
 
 mod append_read;
+mod changes;
+mod faults;
 mod support;

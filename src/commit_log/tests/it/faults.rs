@@ -1,0 +1,112 @@
+//! Damage, failing writes, full disks.
+
+use std::path::{Path, PathBuf};
+
+use commit_log::{AppendError, LogOptions, ReadError};
+use shards::simulated::{Disk, DiskOptions, Fault, FaultKind, Target};
+use wire::{LeaderEpoch, Offset};
+
+use crate::support::{append, batch, create, key, open, read_all, simulate, small_options};
+
+const EIO: i32 = 5;
+
+fn data() -> PathBuf {
+    PathBuf::from("/data")
+}
+
+#[test]
+fn a_damaged_batch_is_an_error_and_its_neighbours_are_read() {
+    let disk = Disk::new(DiskOptions::default());
+    simulate(1, &disk, async {
+        let log = open(&data(), small_options()).await;
+        let partition = create(&log, 0);
+        // Each is a direct write: it starts on a block of its own.
+        for tag in 0..5 {
+            append(&partition, tag, 1, 100 << 10).await;
+        }
+        log.close().await.unwrap();
+    });
+    let (path, _) = disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|end| end == "seg")).unwrap();
+    // Within the payload of the third batch.
+    assert!(disk.flip_bit(&path, 4096 + 2 * 106_496 + 50_000, 3));
+    simulate(2, &disk, async {
+        let log = open(&data(), small_options()).await;
+        let partition = log.partition(key(0)).unwrap();
+        let end = Offset(5);
+        let before = partition.read(Offset(0), 1 << 20, end).await.unwrap();
+        assert_eq!(crate::support::decode(&before).len(), 2);
+        let damaged = partition.read(Offset(2), 1 << 20, end).await;
+        assert!(matches!(damaged, Err(ReadError::Corrupt { offset: Offset(2), .. })), "{damaged:?}");
+        assert_eq!(read_all(&partition, 3, 1 << 20).await, [(3, 1, 3), (4, 1, 4)]);
+        assert!(log.stats().corrupt_batches > 0);
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_failed_write_stops_the_shard_and_nothing_is_acknowledged_after_it() {
+    for (target, place, size) in
+        [(Target::Write, "wal-", 100), (Target::Write, ".seg", 100 << 10), (Target::Sync, ".seg", 100 << 10)]
+    {
+        let disk = Disk::new(DiskOptions::default());
+        let faulty = disk.clone();
+        simulate(1, &disk, async move {
+            let log = open(&data(), small_options()).await;
+            let partition = create(&log, 0);
+            append(&partition, 1, 1, size).await;
+            faulty.inject(Fault::once(target, FaultKind::Errno(EIO)).on(place));
+            let (header, bytes) = batch(2, 1, size, 0);
+            let appended = partition.append(header, bytes.clone(), LeaderEpoch(1), None).unwrap();
+            partition.durable(appended.ticket).await.unwrap_err();
+            assert_eq!(partition.watermarks().durable_end, Offset(1), "{place}");
+            assert!(matches!(partition.append(header, bytes, LeaderEpoch(1), None), Err(AppendError::Failed(_))));
+            assert!(log.failure().is_some());
+            log.failed().await;
+            log.close().await.unwrap_err();
+            // Reads go on.
+            assert_eq!(crate::support::decode(&partition.read(Offset(0), 1 << 20, Offset(1)).await.unwrap()).len(), 1);
+        });
+    }
+}
+
+#[test]
+fn below_the_mark_appends_are_refused_and_reads_go_on() {
+    let disk = Disk::new(DiskOptions { capacity_bytes: 64 << 20, ..DiskOptions::default() });
+    let resized = disk.clone();
+    simulate(1, &disk, async move {
+        let marks = LogOptions { free_bytes_min: 8 << 20, free_bytes_resume: 16 << 20, ..small_options() };
+        let log = open(&data(), marks).await;
+        let partition = create(&log, 0);
+        append(&partition, 1, 1, 100).await;
+        resized.set_capacity_bytes(10 << 20);
+        wait_until(|| log.stats().disk_full).await;
+        let (header, bytes) = batch(2, 1, 100, 0);
+        let refused = partition.append(header, bytes, LeaderEpoch(1), None).unwrap_err();
+        assert!(matches!(refused, AppendError::DiskFull { .. }), "{refused}");
+        assert!(refused.retryable());
+        assert_eq!(read_all(&partition, 0, 1000).await, [(0, 1, 1)]);
+        resized.set_capacity_bytes(64 << 20);
+        wait_until(|| !log.stats().disk_full).await;
+        append(&partition, 3, 1, 100).await;
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn another_brokers_folder_is_refused() {
+    let disk = Disk::new(DiskOptions::default());
+    simulate(1, &disk, async {
+        open(&data(), small_options()).await.close().await.unwrap();
+        let directory = commit_log::ShardDirectory::new(Path::new("/data"), 0);
+        let options = LogOptions { broker_id: 9, boot: 2, ..small_options() };
+        let refused = commit_log::ShardLog::open(options, directory, Vec::new()).await.unwrap_err();
+        assert!(refused.to_string().contains("broker"), "{refused}");
+    });
+}
+
+/// Lets virtual time pass until the condition holds.
+async fn wait_until(condition: impl Fn() -> bool) {
+    while !condition() {
+        shards::clock::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
