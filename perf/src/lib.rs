@@ -17,6 +17,7 @@
 //! - A message lost, duplicated, reordered or damaged fails the run, whatever its latency.
 //! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker.
 
+pub mod bars;
 pub mod broker_process;
 pub mod driver;
 pub mod hdr_files;
@@ -62,6 +63,8 @@ enum Command {
     /// Exits with 1 when the run is invalid, a message was lost, duplicated, reordered or damaged, the rate was not kept up, or an
     /// objective was missed.
     Run(Box<run::RunArgs>),
+    /// Measure the broker against those limits, in interleaved pairs, and judge each figure
+    Bars(bars::BarsArgs),
     /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars
     Limits(limits::LimitsArgs),
     /// Draw the publish latencies of result files into one plot
@@ -97,6 +100,7 @@ pub fn main(args: Args) -> ExitCode {
     match args.command {
         Command::Run(args) => run::main(&args),
         Command::Limits(args) => limits::main(&args),
+        Command::Bars(args) => bars::main(&args),
         Command::Plot(args) => match plot::compare(&args.results, &args.out) {
             Ok(()) => {
                 println!("{}", args.out.display());

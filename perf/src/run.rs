@@ -419,12 +419,9 @@ impl Runner<'_> {
         let killer = std::cell::RefCell::new(None);
         let findings = {
             let broker = &*broker;
-            trial.run(&self.workload, &mut |second| {
-                // The load has begun once a second has passed; topics are made by then.
-                if second.start + second.length >= after && killer.borrow().is_none() {
-                    killer.replace(Some(broker.kill_later(Duration::ZERO)));
-                }
-                live.show(second);
+            let mut show = |second: &Second| live.show(second);
+            trial.run_observed(&self.workload, &mut show, &mut || {
+                killer.replace(Some(broker.kill_later(after)));
             })
         };
         live.finish();

@@ -126,6 +126,19 @@ impl Trial<'_> {
     /// # Errors
     /// When the broker cannot be used.
     pub fn run(&self, workload: &Workload, observe: &mut dyn FnMut(&Second)) -> Result<Findings, DriverError> {
+        self.run_observed(workload, observe, &mut || {})
+    }
+
+    /// As [`Trial::run`]; calls `begin` when topics and connections are there, right before the load.
+    ///
+    /// # Errors
+    /// When the broker cannot be used.
+    pub fn run_observed(
+        &self,
+        workload: &Workload,
+        observe: &mut dyn FnMut(&Second),
+        begin: &mut dyn FnMut(),
+    ) -> Result<Findings, DriverError> {
         let mut session = Session::connect(self.broker)?;
         let config = TopicConfig {
             partitions: workload.partitions_per_topic,
@@ -136,6 +149,7 @@ impl Trial<'_> {
         };
         let topics = session.create_topics(self.prefix, workload.topics, &config)?;
         let load = self.load(workload, &topics, session.hello().shard_count, None)?;
+        begin();
         let outcome = engine::run(load, self.schedule(workload), observe)?;
         let findings = self.judge(workload, outcome, topics);
         if self.delete_topics && findings.disconnected.is_none() {

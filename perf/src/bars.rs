@@ -1,0 +1,281 @@
+//! `perf bars`: the project's bars, each the broker's figure divided by a limit of this machine, taken in turn with it.
+//!
+//! ```text
+//!   pair 1: broker, limit    pair 2: limit, broker    pair 3: broker, limit …       A/B/B/A: drift hits both alike
+//!   ratio of each pair ─► median, spread (IQR / median); above 15 % the bar is "noisy", which is not passed
+//! ```
+//!
+//! The broker is a process of its own on the last CPU, its housekeeping beside the client on the first.
+
+mod crash;
+mod large_message;
+mod latency;
+mod memory;
+mod pairs;
+mod partitions;
+mod produce;
+mod readers;
+mod rig;
+mod shards;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+use thiserror::Error;
+
+use crate::broker_process::BrokerProcessError;
+use crate::driver::DriverError;
+use crate::limits::LimitError;
+use crate::machine::{CpuClock, Facts};
+use crate::{EXIT_CANNOT, EXIT_MISSED, process};
+use pairs::Spread;
+use rig::Rig;
+
+/// Arguments of `perf bars`.
+#[derive(Debug, clap::Args)]
+pub struct BarsArgs {
+    /// Only these bars
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME")]
+    only: Vec<Bar>,
+    /// Pairs of each bar
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pairs: u32,
+    /// Seconds of each measurement
+    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    seconds: f64,
+    /// Rounds of kill -9
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: u32,
+    /// One short pair of each, a tenth of the partitions: shows that everything works, and measures nothing
+    #[arg(long)]
+    quick: bool,
+    /// Folder on the disk to measure; the broker's data goes below it
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data_dir: PathBuf,
+    /// Folder of result files, one JSON object a line and bar
+    #[arg(long, value_name = "DIR", default_value = "perf/results")]
+    results: PathBuf,
+}
+
+/// A bar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bar {
+    /// Durable produce, 16 partitions, 256 KiB batches / bare pipeline; and CPU per MiB / receive and drop
+    Produce,
+    /// Ten tailing consumers together / one raw source to ten sockets
+    Readers,
+    /// Saturation at 10,000 partitions / at 10; bytes written / payload at both
+    Partitions,
+    /// Resident memory per idle partition
+    Memory,
+    /// Publish p99 at 20 % load / a raw durable 16 KiB write; p99 at 80 % / at 20 %
+    Latency,
+    /// Half the requests on the wrong shard / none
+    WrongShard,
+    /// 10 MiB go through, one byte more is refused and the connection goes on
+    LargeMessage,
+    /// kill -9 under load: lost, duplicated, wrong
+    Crash,
+    /// kill -9 with 10,000 partitions under load: time until all of them answer
+    Restart,
+}
+
+const ALL: [Bar; 9] = [
+    Bar::Produce,
+    Bar::Readers,
+    Bar::Partitions,
+    Bar::Memory,
+    Bar::Latency,
+    Bar::WrongShard,
+    Bar::LargeMessage,
+    Bar::Crash,
+    Bar::Restart,
+];
+
+/// A bar that could not be measured.
+#[derive(Debug, Error)]
+pub(crate) enum BarError {
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error(transparent)]
+    Broker(#[from] BrokerProcessError),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    #[error("{what}: {source}")]
+    Io { what: String, source: std::io::Error },
+    #[error("{0}")]
+    Unfit(String),
+}
+
+/// Whether larger or smaller is better.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// One judged figure.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Judged {
+    /// Name in tables and files: never changed, so that results can be compared over time.
+    name: &'static str,
+    /// What is divided by what.
+    what: String,
+    limit: Limit,
+    /// Median, and the spread where it comes from pairs.
+    value: f64,
+    spread: Option<Spread>,
+    /// The absolute figures behind it.
+    detail: String,
+    verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    Pass,
+    Fail,
+    Noisy,
+}
+
+impl Judged {
+    /// A figure that is a count or a size: noise is no excuse.
+    pub(crate) fn exact(name: &'static str, what: impl Into<String>, limit: Limit, value: f64, detail: String) -> Judged {
+        let verdict = if limit.holds(value) { Verdict::Pass } else { Verdict::Fail };
+        Judged { name, what: what.into(), limit, value, spread: None, detail, verdict }
+    }
+
+    /// A ratio from pairs.
+    pub(crate) fn ratio(name: &'static str, what: impl Into<String>, limit: Limit, spread: Spread, detail: String) -> Judged {
+        let verdict = match (spread.is_noisy(), limit.holds(spread.median)) {
+            (true, _) => Verdict::Noisy,
+            (false, true) => Verdict::Pass,
+            (false, false) => Verdict::Fail,
+        };
+        Judged { name, what: what.into(), limit, value: spread.median, spread: Some(spread), detail, verdict }
+    }
+
+    fn print(&self) {
+        let (sign, bound) = match self.limit {
+            Limit::AtLeast(bound) => (">=", bound),
+            Limit::AtMost(bound) => ("<=", bound),
+        };
+        let spread = self.spread.as_ref().map_or(String::new(), |spread| {
+            format!(" [{:.2} .. {:.2}, IQR {:.0} %, n {}]", spread.low, spread.high, spread.iqr_share * 100.0, spread.count)
+        });
+        let verdict = match self.verdict {
+            Verdict::Pass => "pass",
+            Verdict::Fail => "FAIL",
+            Verdict::Noisy => "NOISY",
+        };
+        println!("{verdict:<5} {:<22} {:>8.3} {sign} {bound:<6} {}{spread}\n      {}", self.name, self.value, self.what, self.detail);
+    }
+}
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Limit::AtLeast(bound) => value >= bound,
+            Limit::AtMost(bound) => value <= bound,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn main(args: &BarsArgs) -> ExitCode {
+    match run(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(EXIT_MISSED),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(EXIT_CANNOT)
+        }
+    }
+}
+
+fn run(args: &BarsArgs) -> Result<bool, BarError> {
+    let mut rig = Rig {
+        data_dir: args.data_dir.clone(),
+        pairs: if args.quick { 1 } else { args.pairs },
+        time: if args.quick { Duration::from_millis(500) } else { Duration::from_secs_f64(args.seconds.max(0.1)) },
+        rounds: if args.quick { 1 } else { args.rounds },
+        many_topics: if args.quick { 1 } else { 10 },
+        cpus: crate::limits::Sides::of_machine(),
+    };
+    std::fs::create_dir_all(&rig.data_dir).map_err(|source| BarError::Io { what: rig.data_dir.display().to_string(), source })?;
+    process::pin(rig.cpus.client_cpu).map_err(|source| BarError::Io { what: "binding to a CPU".to_owned(), source })?;
+    let facts = Facts::read(&args.data_dir);
+    println!("{}\n{}\n", facts.version, facts.summary());
+    if args.quick {
+        println!("quick: one short pair each, too few samples to judge anything by\n");
+    }
+    let chosen: Vec<Bar> = if args.only.is_empty() { ALL.to_vec() } else { args.only.clone() };
+    let clock = CpuClock::now();
+    let mut results = ResultFile::open(&args.results, &facts)?;
+    let mut good = true;
+    for bar in chosen {
+        let before = CpuClock::now();
+        // One bar that cannot be measured does not keep the others from being measured.
+        let judged = match measure(bar, &mut rig) {
+            Ok(judged) => judged,
+            Err(error) => {
+                good = false;
+                println!("FAIL  {bar:?}: could not be measured: {error}");
+                results.write(&json!({ "bar": bar, "error": error.to_string() }))?;
+                continue;
+            }
+        };
+        let cpu = CpuClock::now().since(&before);
+        for figure in judged {
+            figure.print();
+            good &= figure.verdict == Verdict::Pass;
+            results.write(&json!({ "bar": bar, "judged": figure, "cpu": cpu, "quick": args.quick, "pairs": rig.pairs, "seconds": rig.time.as_secs_f64() }))?;
+        }
+    }
+    let cpu = CpuClock::now().since(&clock);
+    println!("\nmachine: {:.1} % busy, {:.1} % stolen; results in {}", cpu.busy_percent, cpu.steal_percent, results.path.display());
+    Ok(good)
+}
+
+fn measure(bar: Bar, rig: &mut Rig) -> Result<Vec<Judged>, BarError> {
+    match bar {
+        Bar::Produce => produce::measure(rig),
+        Bar::Readers => readers::measure(rig),
+        Bar::Partitions => partitions::measure(rig),
+        Bar::Memory => memory::measure(rig),
+        Bar::Latency => latency::measure(rig),
+        Bar::WrongShard => shards::measure(rig),
+        Bar::LargeMessage => large_message::measure(rig),
+        Bar::Crash => crash::measure_rounds(rig),
+        Bar::Restart => crash::measure_restart(rig),
+    }
+}
+
+/// A file of results: the machine first, then one line a figure.
+struct ResultFile {
+    path: PathBuf,
+    file: std::fs::File,
+}
+
+impl ResultFile {
+    fn open(folder: &Path, facts: &Facts) -> Result<ResultFile, BarError> {
+        let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let path = folder.join(format!("bars-{seconds}.jsonl"));
+        let io = |source| BarError::Io { what: path.display().to_string(), source };
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let file = std::fs::File::create(&path).map_err(io)?;
+        let mut results = ResultFile { path: path.clone(), file };
+        results.write(&json!({ "machine": facts, "unixSeconds": seconds }))?;
+        Ok(results)
+    }
+
+    fn write(&mut self, value: &serde_json::Value) -> Result<(), BarError> {
+        writeln!(self.file, "{value}").map_err(|source| BarError::Io { what: self.path.display().to_string(), source })
+    }
+}
