@@ -174,7 +174,10 @@ impl Judged {
             Verdict::Fail => "FAIL",
             Verdict::Noisy => "NOISY",
         };
-        println!("{verdict:<5} {:<22} {:>8.3} {sign} {bound:<6} {}{spread}\n      {}", self.name, self.value, self.what, self.detail);
+        println!(
+            "{verdict:<5} {:<22} {:>8.3} {sign} {bound:<6} {}{spread}\n      {}",
+            self.name, self.value, self.what, self.detail
+        );
     }
 }
 
@@ -239,7 +242,12 @@ fn run(args: &BarsArgs) -> Result<bool, BarError> {
         }
     }
     let cpu = CpuClock::now().since(&clock);
-    println!("\nmachine: {:.1} % busy, {:.1} % stolen; results in {}", cpu.busy_percent, cpu.steal_percent, results.path.display());
+    println!(
+        "\nmachine: {:.1} % busy, {:.1} % stolen; results in {}",
+        cpu.busy_percent,
+        cpu.steal_percent,
+        results.path.display()
+    );
     Ok(good)
 }
 

@@ -117,7 +117,11 @@ mod tests {
         log.finish().unwrap();
 
         let bytes = std::fs::read(&path).unwrap();
-        assert!(String::from_utf8_lossy(&bytes).starts_with("#a test\n#[StartTime: 5.000"), "{}", String::from_utf8_lossy(&bytes));
+        assert!(
+            String::from_utf8_lossy(&bytes).starts_with("#a test\n#[StartTime: 5.000"),
+            "{}",
+            String::from_utf8_lossy(&bytes)
+        );
         let mut read = Vec::new();
         for entry in IntervalLogIterator::new(&bytes) {
             if let LogEntry::Interval(interval) = entry.unwrap() {

@@ -154,7 +154,11 @@ fn run(args: &LimitsArgs) -> Result<(), LimitError> {
                 found.gigabytes_per_second(),
                 found.cpu_ms_per_mib()
             );
-            out.row("receive", &text, json!({ "messageBytes": message_bytes, "cpuMsPerMib": found.cpu_ms_per_mib(), "found": found }));
+            out.row(
+                "receive",
+                &text,
+                json!({ "messageBytes": message_bytes, "cpuMsPerMib": found.cpu_ms_per_mib(), "found": found }),
+            );
         }
     }
     if wanted(Limit::FanOut) {
@@ -164,8 +168,14 @@ fn run(args: &LimitsArgs) -> Result<(), LimitError> {
     }
     if wanted(Limit::Pipeline) {
         for batch_bytes in [256 << 10, 1 << 20] {
-            let options =
-                pipeline::Options { folder: args.data_dir.clone(), time, batch_bytes, file_bytes, sides, ..pipeline::Options::default() };
+            let options = pipeline::Options {
+                folder: args.data_dir.clone(),
+                time,
+                batch_bytes,
+                file_bytes,
+                sides,
+                ..pipeline::Options::default()
+            };
             let found = pipeline::run(&options)?;
             out.row("pipeline", &found.text(), json!({ "batchBytes": batch_bytes, "found": found }));
         }

@@ -8,10 +8,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use wire::{
-    AckLevel, AlignedVec, Api, BatchHeader, Body, CreateTopicReply, CreateTopicRequest, DeleteTopicReply, ErrorCode, FetchPartitionReply,
-    FetchReply, FetchRequest, FrameDecoder, FrameHeader, FrameStep, HelloReply, LeaderEpoch, ListOffsetsPartitionReply, ListOffsetsReply,
-    ListOffsetsRequest, MetadataReply, MetadataRequest, Offset, OffsetAt, PartitionIndex, PartitionMetadata, ProducePartitionReply,
-    ProduceReply, ProduceRequest, TimestampMs, TopicConfig, TopicId, TopicMetadata, decode_body, encode_reply, limits,
+    AckLevel, AlignedVec, Api, BatchHeader, Body, CreateTopicReply, CreateTopicRequest, DeleteTopicReply, ErrorCode,
+    FetchPartitionReply, FetchReply, FetchRequest, FrameDecoder, FrameHeader, FrameStep, HelloReply, LeaderEpoch,
+    ListOffsetsPartitionReply, ListOffsetsReply, ListOffsetsRequest, MetadataReply, MetadataRequest, Offset, OffsetAt,
+    PartitionIndex, PartitionMetadata, ProducePartitionReply, ProduceReply, ProduceRequest, TimestampMs, TopicConfig, TopicId,
+    TopicMetadata, decode_body, encode_reply, limits,
 };
 
 /// What the server does besides answering.
@@ -172,12 +173,8 @@ impl Shared {
         let state = self.lock();
         let topic = |name: &String| {
             let (id, config) = state.topics.get(name)?;
-            let partition = |index| PartitionMetadata {
-                partition: PartitionIndex(index),
-                leader: 0,
-                leader_epoch: LeaderEpoch(0),
-                shard: 0,
-            };
+            let partition =
+                |index| PartitionMetadata { partition: PartitionIndex(index), leader: 0, leader_epoch: LeaderEpoch(0), shard: 0 };
             Some(TopicMetadata {
                 error: ErrorCode::None,
                 name: name.clone(),

@@ -67,7 +67,8 @@ fn one() -> f64 {
 /// # Errors
 /// When the file cannot be read, has a field that the benchmark does not know, or a value that cannot be.
 pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
-    let read = |path: &Path| std::fs::read(path).map_err(|source| WorkloadError::Read { path: path.display().to_string(), source });
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|source| WorkloadError::Read { path: path.display().to_string(), source });
     let parse = |reason: String| WorkloadError::Parse { path: path.display().to_string(), reason };
     let found: OmbWorkload = serde_yaml_ng::from_slice(&read(path)?).map_err(|error| parse(error.to_string()))?;
     let body = match found.payload_file.as_deref().filter(|file| !file.is_empty()) {
@@ -147,7 +148,10 @@ mod tests {
             .replace("NO_KEY", "KEY_ROUND_ROBIN")
             .replace("producerRate: 50000", "producerRate: 0")
             .replace("consumerBacklogSizeGB: 0", "consumerBacklogSizeGB: 2\nbacklogDrainRatio: 0.99")
-            .replace("payloadFile: \"payload/payload-1Kb.data\"", "useRandomizedPayloads: true\nrandomBytesRatio: 0.5\nrandomizedPayloadPoolSize: 100");
+            .replace(
+                "payloadFile: \"payload/payload-1Kb.data\"",
+                "useRandomizedPayloads: true\nrandomBytesRatio: 0.5\nrandomizedPayloadPoolSize: 100",
+            );
         let workload = read_text(&text).unwrap();
         assert_eq!(workload.spread, Spread::KeysRoundRobin(10_000));
         assert_eq!(workload.rate, Rate::Search);

@@ -10,8 +10,14 @@ use thiserror::Error;
 use crate::latency::SAMPLES_BEYOND_MIN;
 
 const SIZE: (u32, u32) = (960, 540);
-const COLOURS: [RGBColor; 6] =
-    [RGBColor(31, 119, 180), RGBColor(214, 39, 40), RGBColor(44, 160, 44), RGBColor(148, 103, 189), RGBColor(255, 127, 14), RGBColor(23, 190, 207)];
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(31, 119, 180),
+    RGBColor(214, 39, 40),
+    RGBColor(44, 160, 44),
+    RGBColor(148, 103, 189),
+    RGBColor(255, 127, 14),
+    RGBColor(23, 190, 207),
+];
 
 /// A plot cannot be drawn.
 #[derive(Debug, Error)]

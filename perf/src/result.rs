@@ -179,7 +179,9 @@ mod tests {
         let mut series = Series::default();
         series.push_histogram("publishLatency", &histogram(), 1e6);
         let names: Vec<&str> = series.rows.keys().map(String::as_str).collect();
-        for wanted in ["publishLatencyAvg", "publishLatency50pct", "publishLatency9999pct", "publishLatency99999pct", "publishLatencyMax"] {
+        for wanted in
+            ["publishLatencyAvg", "publishLatency50pct", "publishLatency9999pct", "publishLatency99999pct", "publishLatencyMax"]
+        {
             assert!(names.contains(&wanted), "{wanted} is not in {names:?}");
         }
     }

@@ -337,8 +337,10 @@ impl Runner<'_> {
             Rate::PerSecond(rate) => rate,
             _ => self.search(limit_ms)?,
         };
-        println!("highest rate with publish p99 <= {limit_ms} ms and a flat backlog: {highest:.0} messages/s, {:.1} MB/s",
-            highest * self.workload.message_bytes as f64 / 1e6);
+        println!(
+            "highest rate with publish p99 <= {limit_ms} ms and a flat backlog: {highest:.0} messages/s, {:.1} MB/s",
+            highest * self.workload.message_bytes as f64 / 1e6
+        );
         if highest == 0.0 {
             return Ok(false);
         }
@@ -363,7 +365,8 @@ impl Runner<'_> {
                 .iter()
                 .map(|(percent, rate, stated)| json!({ "percent": percent, "ackedPerSecond": rate, "publish": stated }))
                 .collect();
-            let value = json!({ "highestPerSecond": highest, "publishP99LimitMs": limit_ms, "steps": steps, "machine": self.facts });
+            let value =
+                json!({ "highestPerSecond": highest, "publishP99LimitMs": limit_ms, "steps": steps, "machine": self.facts });
             let path = out.join(format!("{name}-curve.json"));
             std::fs::write(&path, format!("{value:#}\n"))
                 .map_err(|source| RunError::Io { what: path.display().to_string(), source })?;
@@ -387,9 +390,8 @@ impl Runner<'_> {
             };
             let found = trial.run(&self.workload, &mut |_| {})?;
             let p99 = percentile_ms(&found.publish.intended, 0.99);
-            let sustained = found.figures.is_valid()
-                && found.figures.not_sustained.is_empty()
-                && p99.is_some_and(|p99| p99 <= limit_ms);
+            let sustained =
+                found.figures.is_valid() && found.figures.not_sustained.is_empty() && p99.is_some_and(|p99| p99 <= limit_ms);
             search.tried(rate, sustained);
             if !self.args.quiet {
                 let reasons = [found.figures.invalid, found.figures.not_sustained].concat().join("; ");
@@ -430,7 +432,9 @@ impl Runner<'_> {
             killer.join().expect("the killing thread only sends a signal");
         }
         if findings.disconnected.is_none() {
-            return Err(RunError::Usage("the load ended before the broker was killed: --duration must exceed the kill time".to_owned()));
+            return Err(RunError::Usage(
+                "the load ended before the broker was killed: --duration must exceed the kill time".to_owned(),
+            ));
         }
         let ready = broker.restart()?;
         let acknowledged = findings.acknowledged.as_ref().expect("the trial verified");
@@ -566,5 +570,7 @@ fn write_files(out: &Path, name: &str, report: &Report<'_>) -> Result<(), RunErr
 
 /// A name as a file name: OMB's names have slashes and spaces.
 fn file_name(name: &str) -> String {
-    name.chars().map(|character| if character.is_ascii_alphanumeric() || "-._".contains(character) { character } else { '-' }).collect()
+    name.chars()
+        .map(|character| if character.is_ascii_alphanumeric() || "-._".contains(character) { character } else { '-' })
+        .collect()
 }

@@ -12,10 +12,38 @@ use crate::workload::{BacklogWanted, Objective, Rate, Workload, WorkloadError};
 
 /// Every key of a scenario, to name the nearest one to a wrong one.
 const KEYS: [&str; 32] = [
-    "name", "about", "topics", "partitions-per-topic", "producers-per-topic", "subscriptions-per-topic", "consumers-per-subscription",
-    "message-bytes", "random-share", "spread", "rate", "search", "saturate", "arrival", "warmup-s", "duration-s", "batch-bytes-max",
-    "request-bytes-max", "requests-in-flight", "linger-us", "relaxed", "backlog-bytes", "drain-ratio", "publish-p99-ms",
-    "end-to-end-p99-ms", "restart-s", "curve-percent", "kill-after-s", "round-robin", "keys-round-robin", "keys-random", "zipf",
+    "name",
+    "about",
+    "topics",
+    "partitions-per-topic",
+    "producers-per-topic",
+    "subscriptions-per-topic",
+    "consumers-per-subscription",
+    "message-bytes",
+    "random-share",
+    "spread",
+    "rate",
+    "search",
+    "saturate",
+    "arrival",
+    "warmup-s",
+    "duration-s",
+    "batch-bytes-max",
+    "request-bytes-max",
+    "requests-in-flight",
+    "linger-us",
+    "relaxed",
+    "backlog-bytes",
+    "drain-ratio",
+    "publish-p99-ms",
+    "end-to-end-p99-ms",
+    "restart-s",
+    "curve-percent",
+    "kill-after-s",
+    "round-robin",
+    "keys-round-robin",
+    "keys-random",
+    "zipf",
 ];
 
 #[derive(Debug, Deserialize)]
@@ -149,8 +177,7 @@ mod tests {
             names.push(workload.name);
         }
         names.sort();
-        let wanted =
-            ["drain", "drive-limit", "keys", "long-run", "many-clients", "partitions", "restart", "skew", "trickle"];
+        let wanted = ["drain", "drive-limit", "keys", "long-run", "many-clients", "partitions", "restart", "skew", "trickle"];
         assert_eq!(names, wanted);
     }
 
@@ -162,7 +189,9 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        for (text, reason) in [("rate = 5\nsearch = true", "exclude"), ("drain-ratio = 0.5", "needs"), ("rate = -1", "rate is -1")] {
+        for (text, reason) in
+            [("rate = 5\nsearch = true", "exclude"), ("drain-ratio = 0.5", "needs"), ("rate = -1", "rate is -1")]
+        {
             let error = parse(&format!("name = \"x\"\nabout = \"y\"\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }

@@ -228,11 +228,7 @@ impl Trial<'_> {
                 }
             }
         }
-        let shape = Shape {
-            message_bytes: workload.message_bytes,
-            keyed: workload.spread.keyed(),
-            body: workload.body.clone(),
-        };
+        let shape = Shape { message_bytes: workload.message_bytes, keyed: workload.spread.keyed(), body: workload.body.clone() };
         let books = Books {
             templates: Templates::new(shape),
             requests: workload.requests,
@@ -264,7 +260,8 @@ impl Trial<'_> {
             not_sustained.push(format!("{} messages were refused", outcome.totals.failed));
         }
         if outcome.unsettled > 0 && outcome.disconnected.is_none() {
-            not_sustained.push(format!("{} messages were unanswered or not delivered {SETTLE_MAX:?} after the load", outcome.unsettled));
+            not_sustained
+                .push(format!("{} messages were unanswered or not delivered {SETTLE_MAX:?} after the load", outcome.unsettled));
         }
         let wrong = outcome.books.acknowledged.as_ref().filter(|_| outcome.disconnected.is_none()).map(|acknowledged| {
             let mut counts = Counts::default();
@@ -276,30 +273,29 @@ impl Trial<'_> {
             }
             counts
         });
-        let figures = Figures {
-            seconds,
-            offered_per_second: open.then(|| per_second(outcome.offered)),
-            sent_per_second: per_second(outcome.sent),
-            acked_per_second: per_second(outcome.acked),
-            consumed_per_second: per_second(outcome.consumed),
-            acked_mb_per_second: per_second(outcome.acked) * workload.message_bytes as f64 / 1e6,
-            messages_per_request: outcome.totals.acked as f64 / outcome.totals.requests.max(1) as f64,
-            failed: outcome.totals.failed,
-            retried: outcome.totals.retried,
-            last_refusal: outcome
-                .books
-                .last_refusal
-                .as_ref()
-                .map(|(code, message)| format!("{code}{}", message.as_ref().map(|text| format!(": {text}")).unwrap_or_default())),
-            unanswered: (outcome.unanswered.start, outcome.unanswered.end),
-            backlog: (outcome.backlog.start, outcome.backlog.end),
-            unsettled: outcome.unsettled,
-            drained_in_seconds: outcome.drained_in.map(|time| time.as_secs_f64()),
-            slip,
-            wrong,
-            invalid,
-            not_sustained,
-        };
+        let figures =
+            Figures {
+                seconds,
+                offered_per_second: open.then(|| per_second(outcome.offered)),
+                sent_per_second: per_second(outcome.sent),
+                acked_per_second: per_second(outcome.acked),
+                consumed_per_second: per_second(outcome.consumed),
+                acked_mb_per_second: per_second(outcome.acked) * workload.message_bytes as f64 / 1e6,
+                messages_per_request: outcome.totals.acked as f64 / outcome.totals.requests.max(1) as f64,
+                failed: outcome.totals.failed,
+                retried: outcome.totals.retried,
+                last_refusal: outcome.books.last_refusal.as_ref().map(|(code, message)| {
+                    format!("{code}{}", message.as_ref().map(|text| format!(": {text}")).unwrap_or_default())
+                }),
+                unanswered: (outcome.unanswered.start, outcome.unanswered.end),
+                backlog: (outcome.backlog.start, outcome.backlog.end),
+                unsettled: outcome.unsettled,
+                drained_in_seconds: outcome.drained_in.map(|time| time.as_secs_f64()),
+                slip,
+                wrong,
+                invalid,
+                not_sustained,
+            };
         Findings {
             figures,
             publish: outcome.publish,
@@ -332,7 +328,10 @@ fn not_sustained_by_broker(outcome: &Outcome) -> Vec<String> {
     let mut reasons = Vec::new();
     let offered = outcome.offered as f64;
     if (outcome.acked as f64) < offered * ACHIEVED_SHARE_MIN {
-        reasons.push(format!("{:.1} % of the offered load was acknowledged in time", outcome.acked as f64 * 100.0 / offered.max(1.0)));
+        reasons.push(format!(
+            "{:.1} % of the offered load was acknowledged in time",
+            outcome.acked as f64 * 100.0 / offered.max(1.0)
+        ));
     }
     for (what, range) in [("unanswered", &outcome.unanswered), ("backlog", &outcome.backlog)] {
         let growth = range.end.saturating_sub(range.start) as f64;
@@ -360,7 +359,8 @@ pub fn read_back(broker: SocketAddr, topics: &[Topic], acknowledged: &Acknowledg
     for shard in 0..shard_count {
         links.push(Link::connect(broker, "perf-read-back", Some(shard))?.0);
     }
-    let partitions: Vec<_> = topics.iter().flat_map(Topic::partitions).map(|partition| (partition, starts[partition.number as usize])).collect();
+    let partitions: Vec<_> =
+        topics.iter().flat_map(Topic::partitions).map(|partition| (partition, starts[partition.number as usize])).collect();
     let consumer = Consumer::new(0, partitions, |partition| usize::from(partition.shard));
     let subscription = Subscription { delivered: Some(Delivered::default()), messages: 0, bytes: 0 };
     let mut inbox = Inbox { subscriptions: vec![subscription], end_to_end: latency::histogram(), measured: 0..0, refused: 0 };

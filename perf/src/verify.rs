@@ -155,11 +155,7 @@ impl Counts {
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            out,
-            "lost {}, duplicated {}, reordered {}, damaged {}",
-            self.lost, self.duplicated, self.reordered, self.damaged
-        )
+        write!(out, "lost {}, duplicated {}, reordered {}, damaged {}", self.lost, self.duplicated, self.reordered, self.damaged)
     }
 }
 

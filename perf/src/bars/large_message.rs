@@ -2,7 +2,8 @@
 
 use wire::limits::{BATCH_BYTES_MAX, MESSAGE_BYTES_MAX_CEILING, MESSAGE_BYTES_MAX_DEFAULT};
 use wire::{
-    Acks, BatchBuilder, BuilderOptions, ErrorCode, ProducePartition, ProduceReply, ProduceRequest, TimestampMs, decode_body, encode_request,
+    Acks, BatchBuilder, BuilderOptions, ErrorCode, ProducePartition, ProduceReply, ProduceRequest, TimestampMs, decode_body,
+    encode_request,
 };
 
 use super::rig::{Rig, config, unique};

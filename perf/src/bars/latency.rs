@@ -33,7 +33,8 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
         },
         || {
             let row = disk::write(&rig.data_dir, FILE_BYTES, Way::Dsync, WRITE_BYTES, 1, rig.time)?;
-            percentile_ms(&row.latency, 0.99).ok_or_else(|| BarError::Unfit("fewer than 1000 raw writes: --seconds is too short".to_owned()))
+            percentile_ms(&row.latency, 0.99)
+                .ok_or_else(|| BarError::Unfit("fewer than 1000 raw writes: --seconds is too short".to_owned()))
         },
     )?;
     broker.stop()?;

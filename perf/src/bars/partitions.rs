@@ -55,7 +55,13 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
                 per_request(&found.theirs),
             ),
         ),
-        Judged::exact("written-few", "bytes written / payload at 10 partitions", Limit::AtMost(1.10), written_few, note.to_owned()),
+        Judged::exact(
+            "written-few",
+            "bytes written / payload at 10 partitions",
+            Limit::AtMost(1.10),
+            written_few,
+            note.to_owned(),
+        ),
         Judged::exact(
             "written-many",
             format!("bytes written / payload at {many_partitions} partitions"),

@@ -21,8 +21,7 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
         sides: rig.cpus,
         ..pipeline::Options::default()
     };
-    let receive_options =
-        receive::Options { time: rig.time, read_bytes: 1 << 20, message_bytes: BATCH_BYTES, sides: rig.cpus };
+    let receive_options = receive::Options { time: rig.time, read_bytes: 1 << 20, message_bytes: BATCH_BYTES, sides: rig.cpus };
     let found = interleave(
         rig.pairs,
         || rig.blast(&broker, PARTITIONS, 0, |partition, _| partition.shard),

@@ -11,8 +11,8 @@ use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use wire::{
-    Acks, AlignedVec, BatchHeader, ErrorCode, FetchPartition, FetchRequest, FrameHeader, Offset, ProducePartition, ProduceRequest,
-    encode_request,
+    Acks, AlignedVec, BatchHeader, ErrorCode, FetchPartition, FetchRequest, FrameHeader, Offset, ProducePartition,
+    ProduceRequest, encode_request,
 };
 
 use super::DriverError;
@@ -300,7 +300,8 @@ impl<'a> Blast<'a> {
         if index < usize::from(self.options.shard_count) {
             while let Some((header, frame)) = link.next_frame()? {
                 let body = Link::access::<ProduceRequest>(address, &header, frame)?;
-                let code = body.partitions.first().map_or(ErrorCode::Internal, |reply| ErrorCode::from_code(reply.error.to_native()));
+                let code =
+                    body.partitions.first().map_or(ErrorCode::Internal, |reply| ErrorCode::from_code(reply.error.to_native()));
                 answered.push((header.correlation_id as usize, code));
             }
         } else {

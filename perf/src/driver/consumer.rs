@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use hdrhistogram::Histogram;
-use wire::{
-    BatchHeader, BatchView, ErrorCode, FetchPartition, FetchRequest, FrameHeader, Offset, PayloadKind, encode_request,
-};
+use wire::{BatchHeader, BatchView, ErrorCode, FetchPartition, FetchRequest, FrameHeader, Offset, PayloadKind, encode_request};
 
 use super::DriverError;
 use super::link::{Link, Piece};
@@ -67,7 +65,11 @@ pub struct Inbox {
 
 impl Consumer {
     /// A consumer of partitions from offsets on; `link_of` names the link for each.
-    pub fn new(subscription: usize, partitions: Vec<(Partition, Offset)>, mut link_of: impl FnMut(&Partition) -> usize) -> Consumer {
+    pub fn new(
+        subscription: usize,
+        partitions: Vec<(Partition, Offset)>,
+        mut link_of: impl FnMut(&Partition) -> usize,
+    ) -> Consumer {
         let mut by_link: Vec<(usize, Vec<(Partition, Offset)>)> = Vec::new();
         for (partition, offset) in partitions {
             let link = link_of(&partition);

@@ -180,7 +180,8 @@ pub fn run(load: Load, schedule: Schedule, observe: &mut dyn FnMut(&Second)) -> 
         schedule,
     };
     // Sleeping until the next message is due is only as exact as the timer: its slack is 50 us unless told otherwise.
-    rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)).map_err(|error| DriverError::EventLoop(error.into()))?;
+    rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))
+        .map_err(|error| DriverError::EventLoop(error.into()))?;
     engine.register()?;
     engine.run(started)
 }

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use wire::{
-    CreateTopicRequest, DeleteTopicRequest, ErrorCode, HelloReply, ListOffsetsPartition, ListOffsetsRequest, MetadataRequest, Offset,
-    OffsetAt, PartitionIndex, TopicConfig, TopicId, limits,
+    CreateTopicRequest, DeleteTopicRequest, ErrorCode, HelloReply, ListOffsetsPartition, ListOffsetsRequest, MetadataRequest,
+    Offset, OffsetAt, PartitionIndex, TopicConfig, TopicId, limits,
 };
 
 use super::DriverError;

@@ -157,8 +157,7 @@ impl Kind {
         let original = builder.build();
         let view = BatchView::new(&original).expect("a batch just built is whole");
         let position = |bytes: &[u8]| bytes.as_ptr().addr() - original.as_ptr().addr();
-        let value_positions =
-            view.records().map(|record| position(record.value.expect("every message has a value"))).collect();
+        let value_positions = view.records().map(|record| position(record.value.expect("every message has a value"))).collect();
         let key_positions = view.records().filter_map(|record| record.key).map(position).collect();
         let layout = Layout { header: *view.header(), value_positions, key_positions, body_crcs };
         Kind { layout, original, spare: Vec::new() }
@@ -173,10 +172,13 @@ mod tests {
     fn a_stamped_batch_is_whole_and_its_messages_read_back() {
         let shape = Shape { message_bytes: 100, keyed: true, body: Body::Random(0.5) };
         let mut templates = Templates::new(shape);
-        let stamp = |base: u64| move |index: usize| Stamp { producer: 4, sequence: base + index as u64, intended_ns: 77, partition: 9 };
-        let first = templates.batch(3, TimestampMs(5), stamp(0), |index| *format!("{index:08x}").as_bytes().first_chunk().unwrap());
+        let stamp =
+            |base: u64| move |index: usize| Stamp { producer: 4, sequence: base + index as u64, intended_ns: 77, partition: 9 };
+        let first =
+            templates.batch(3, TimestampMs(5), stamp(0), |index| *format!("{index:08x}").as_bytes().first_chunk().unwrap());
         templates.give_back(first);
-        let second = templates.batch(3, TimestampMs(6), stamp(3), |index| *format!("{:08x}", index + 16).as_bytes().first_chunk().unwrap());
+        let second = templates
+            .batch(3, TimestampMs(6), stamp(3), |index| *format!("{:08x}", index + 16).as_bytes().first_chunk().unwrap());
         let view = BatchView::new(&second).unwrap();
         assert_eq!(view.header().max_timestamp_ms, TimestampMs(6));
         for (index, record) in view.records().enumerate() {

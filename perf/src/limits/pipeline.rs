@@ -122,7 +122,8 @@ pub fn run(options: &Options) -> Result<Piped, LimitError> {
     let (client_options, client_stop) = (options.clone(), Arc::clone(&stop));
     let (result, outcome) = mpsc::channel();
     let client = std::thread::spawn(move || {
-        let latency = TcpStream::connect(address).map_err(io("connect")).and_then(|stream| client(stream, &client_options, &client_stop));
+        let latency =
+            TcpStream::connect(address).map_err(io("connect")).and_then(|stream| client(stream, &client_options, &client_stop));
         // The receiver lives until this thread is joined.
         let _delivered = result.send(latency);
     });

@@ -40,7 +40,11 @@ impl RingFile {
     /// When the file system refuses: no space, or no O_DIRECT.
     pub fn create(folder: &Path, bytes: u64, extents: Extents, dsync: bool) -> Result<RingFile, LimitError> {
         assert!(bytes.is_multiple_of(FILL_BYTES as u64), "a scratch file is a multiple of {FILL_BYTES} bytes");
-        let name = tempfile::Builder::new().prefix("corelane-limit-").tempfile_in(folder).map_err(io("make a scratch file"))?.into_temp_path();
+        let name = tempfile::Builder::new()
+            .prefix("corelane-limit-")
+            .tempfile_in(folder)
+            .map_err(io("make a scratch file"))?
+            .into_temp_path();
         let open = |flags: i32| OpenOptions::new().read(true).write(true).custom_flags(flags).open(&name);
         let plain = open(libc::O_DIRECT).map_err(io("open a scratch file with O_DIRECT"))?;
         fallocate(&plain, FallocateFlags::empty(), 0, bytes).map_err(|error| io("allocate a scratch file")(error.into()))?;
@@ -51,7 +55,8 @@ impl RingFile {
             }
         }
         plain.sync_all().map_err(io("sync a scratch file"))?;
-        let file = if dsync { open(libc::O_DIRECT | libc::O_DSYNC).map_err(io("open a scratch file with O_DSYNC"))? } else { plain };
+        let file =
+            if dsync { open(libc::O_DIRECT | libc::O_DSYNC).map_err(io("open a scratch file with O_DSYNC"))? } else { plain };
         Ok(RingFile { file, bytes, _name: name })
     }
 

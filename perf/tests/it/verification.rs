@@ -63,10 +63,10 @@ fn a_damaged_message_is_counted_and_is_lost_with_its_content() {
 
 #[test]
 fn a_lost_message_is_found_when_everything_is_read_back() {
-    let (found, mock) = check(Behaviour { fault: Some((20, Fault::Lose)), ..Behaviour::default() }, &Workload {
-        subscriptions_per_topic: 0,
-        ..one_by_one()
-    });
+    let (found, mock) = check(
+        Behaviour { fault: Some((20, Fault::Lose)), ..Behaviour::default() },
+        &Workload { subscriptions_per_topic: 0, ..one_by_one() },
+    );
     let (counts, messages) = read_back(mock.address(), &found.topics, &found.acknowledged.unwrap()).unwrap();
     assert_eq!(counts, Counts { lost: 1, ..Counts::default() });
     assert_eq!(messages, 299);
@@ -82,18 +82,21 @@ fn a_refused_batch_is_sent_again_in_order() {
 
 #[test]
 fn keys_many_producers_and_subscriptions_are_all_accounted_for() {
-    let (found, _mock) = check(Behaviour::default(), &Workload {
-        topics: 2,
-        partitions_per_topic: 5,
-        producers_per_topic: 3,
-        subscriptions_per_topic: 2,
-        consumers_per_subscription: 2,
-        spread: Spread::KeysRandom(50),
-        rate: Rate::PerSecond(3000.0),
-        duration: Duration::from_millis(500),
-        warmup: Duration::from_millis(100),
-        ..Workload::default()
-    });
+    let (found, _mock) = check(
+        Behaviour::default(),
+        &Workload {
+            topics: 2,
+            partitions_per_topic: 5,
+            producers_per_topic: 3,
+            subscriptions_per_topic: 2,
+            consumers_per_subscription: 2,
+            spread: Spread::KeysRandom(50),
+            rate: Rate::PerSecond(3000.0),
+            duration: Duration::from_millis(500),
+            warmup: Duration::from_millis(100),
+            ..Workload::default()
+        },
+    );
     assert_eq!(found.figures.wrong, Some(Counts::default()));
     assert_eq!(found.figures.unsettled, 0);
     assert_eq!(found.publish.intended.len(), 1500);
@@ -102,11 +105,14 @@ fn keys_many_producers_and_subscriptions_are_all_accounted_for() {
 
 #[test]
 fn a_backlog_is_built_and_drained_under_load() {
-    let (found, _mock) = check(Behaviour::default(), &Workload {
-        rate: Rate::PerSecond(4000.0),
-        backlog: Some(BacklogWanted { bytes: 1024 * 1000, drain_ratio: 0.9 }),
-        ..Workload { warmup: Duration::from_millis(100), ..Workload::default() }
-    });
+    let (found, _mock) = check(
+        Behaviour::default(),
+        &Workload {
+            rate: Rate::PerSecond(4000.0),
+            backlog: Some(BacklogWanted { bytes: 1024 * 1000, drain_ratio: 0.9 }),
+            ..Workload { warmup: Duration::from_millis(100), ..Workload::default() }
+        },
+    );
     assert!(found.figures.drained_in_seconds.is_some());
     assert_eq!(found.figures.wrong, Some(Counts::default()));
 }
