@@ -191,15 +191,7 @@ impl SegmentFile {
     }
 
     async fn create(&self, files: &FileCache) -> Result<Rc<File>, DiskError> {
-        let path = self.key.path(&self.disk);
-        disk::create_dir_all(&partition_path(&self.disk, self.key.partition)).await?;
-        // A file of this name can only be a leftover of batches that the log has cut or will write again.
-        match disk::remove_file(&path).await {
-            Ok(()) => {}
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
-        let file = Rc::new(File::open(&path, OpenOptions::creating_new()).await?);
+        let file = Rc::new(self.create_file().await?);
         let header =
             SegmentHeader { partition: self.key.partition, base_offset: Offset(self.key.base), storage_id: self.storage_id };
         let mut block = shards::buffer::allocate(BLOCK_BYTES);
@@ -208,6 +200,21 @@ impl SegmentFile {
         files.insert(self.key, file.clone());
         self.exists.set(true);
         Ok(file)
+    }
+
+    /// Opens the new file. The usual case is one call: the folder is made when it turns out to be missing.
+    async fn create_file(&self) -> Result<File, DiskError> {
+        let path = self.key.path(&self.disk);
+        loop {
+            match File::open(&path, OpenOptions::creating_new()).await {
+                Err(error) if error.is_not_found() => {
+                    disk::create_dir_all(&partition_path(&self.disk, self.key.partition)).await?;
+                }
+                // A file of this name can only be a leftover of batches that the log has cut or will write again.
+                Err(error) if error.is_already_there() => disk::remove_file(&path).await?,
+                other => return other,
+            }
+        }
     }
 
     async fn allocate(&self, file: &File, end: u64) -> Result<(), DiskError> {

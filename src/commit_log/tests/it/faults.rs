@@ -44,6 +44,33 @@ fn a_damaged_batch_is_an_error_and_its_neighbours_are_read() {
 }
 
 #[test]
+fn batches_missing_at_the_start_of_a_segment_are_not_passed_over() {
+    let disk = Disk::new(DiskOptions::default());
+    simulate(1, &disk, async {
+        let log = open(&data(), small_options()).await;
+        let partition = create(&log, 0);
+        for tag in 0..4 {
+            append(&partition, tag, 1, 100 << 10).await;
+        }
+        log.close().await.unwrap();
+    });
+    let (path, length) = disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|end| end == "seg")).unwrap();
+    // The first two batches never reached the disk, and the index is gone with them.
+    assert!(disk.damage(&path, 4096, 2 * 106_496, |bytes| bytes.fill(0)));
+    disk.damage(&path, length - 4096, 4096, |bytes| bytes.fill(0));
+    simulate(2, &disk, async {
+        let log = open(&data(), small_options()).await;
+        let partition = log.partition(key(0)).unwrap();
+        for offset in 0..2 {
+            let read = partition.read(Offset(offset), 1 << 20, Offset(4)).await;
+            assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{offset}: {read:?}");
+        }
+        assert_eq!(read_all(&partition, 2, 1 << 20).await, [(2, 1, 2), (3, 1, 3)]);
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
 fn a_failed_write_stops_the_shard_and_nothing_is_acknowledged_after_it() {
     for (target, place, size) in
         [(Target::Write, "wal-", 100), (Target::Write, ".seg", 100 << 10), (Target::Sync, ".seg", 100 << 10)]
