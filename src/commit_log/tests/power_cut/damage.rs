@@ -73,7 +73,7 @@ pub(crate) fn damage_block(disk: &Disk, random: &mut Random, flip: bool) -> Opti
     if reach == 0 {
         return None;
     }
-    let mut newest = before.clone();
+    let mut newest = before;
     newest.sort_by_key(|block| std::cmp::Reverse(block.sequence));
     let victim = &newest[usize::try_from(random.below(reach)).unwrap()];
     if flip {
