@@ -16,6 +16,8 @@ use crate::process::Usage;
 const START_MAX: Duration = Duration::from_secs(120);
 /// How long it may take to stop when asked.
 const STOP_MAX: Duration = Duration::from_secs(60);
+/// Lines of its log shown when it fails.
+const LOG_LINES: usize = 20;
 /// How often it is asked whether it answers.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -55,8 +57,8 @@ pub struct BrokerOptions {
     pub data_parent: PathBuf,
     /// CPUs of the shards, as a list with a dash so that it is never taken for a count.
     pub shard_cpus: String,
-    /// CPU of everything else.
-    pub housekeeping_cpu: u32,
+    /// CPU of everything else; `None` leaves it to the broker, as it must be when every CPU runs a shard.
+    pub housekeeping_cpu: Option<u32>,
     /// More lines of its configuration file.
     pub more_config: String,
 }
@@ -74,7 +76,7 @@ impl BrokerOptions {
             program,
             data_parent: data_parent.to_owned(),
             shard_cpus: format!("{last}-{last}"),
-            housekeeping_cpu: first,
+            housekeeping_cpu: (first != last).then_some(first),
             more_config: String::new(),
         })
     }
@@ -206,7 +208,10 @@ impl BrokerProcess {
     fn log(&self) -> String {
         let text = std::fs::read_to_string(self.folder.path().join("broker.log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        // A panic's message stands far above the end of its backtrace.
+        let panic = lines.iter().rposition(|line| line.contains("panicked at"));
+        let end = lines.len().min(panic.map_or(lines.len(), |panic| panic + LOG_LINES));
+        lines[end.saturating_sub(LOG_LINES)..end].join("\n")
     }
 }
 
@@ -223,7 +228,9 @@ fn spawn(options: &BrokerOptions, folder: &Path, address: SocketAddr) -> Result<
     let config = folder.join("corelane.toml");
     let text = format!(
         "[broker]\ndata = {data:?}\n\n[cores]\nshards = {:?}\nhousekeeping = \"{}\"\n\n[listen]\naddress = \"{address}\"\n\n[http]\nenabled = false\n{}",
-        options.shard_cpus, options.housekeeping_cpu, options.more_config
+        options.shard_cpus,
+        options.housekeeping_cpu.map(|cpu| cpu.to_string()).unwrap_or_default(),
+        options.more_config
     );
     std::fs::write(&config, text).map_err(io("write the broker's configuration"))?;
     let log = File::options().create(true).append(true).open(folder.join("broker.log")).map_err(io("open the broker's log"))?;

@@ -155,7 +155,7 @@ impl Cpu {
                 .lines()
                 .find(|line| line.starts_with("model name"))
                 .and_then(|line| Some(line.split_once(':')?.1.trim().to_owned())),
-            usable: std::thread::available_parallelism().map_or(1, usize::from),
+            usable: crate::process::usable_cpus().len(),
             online: host.read("/sys/devices/system/cpu/online"),
             siblings_of_cpu_0: host.read("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"),
             governor: host.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

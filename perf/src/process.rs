@@ -1,5 +1,6 @@
 //! What a process costs: CPU time, bytes written to disk, resident memory.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -61,15 +62,20 @@ pub fn thread_cpu() -> Duration {
 /// # Errors
 /// When the machine has no such CPU, or it is not ours.
 pub fn pin(cpu: u32) -> std::io::Result<()> {
+    // Asked before this thread is bound: afterwards it could use only one.
+    usable_cpus();
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu as usize);
     rustix::thread::sched_setaffinity(None, &set).map_err(std::io::Error::from)
 }
 
-/// The CPUs that this process may use.
-pub fn usable_cpus() -> Vec<u32> {
-    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
-    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect()
+/// The CPUs that this process could use when it was first asked.
+pub fn usable_cpus() -> &'static [u32] {
+    static USABLE: OnceLock<Vec<u32>> = OnceLock::new();
+    USABLE.get_or_init(|| {
+        let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect()
+    })
 }
 
 #[cfg(test)]

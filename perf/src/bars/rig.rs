@@ -71,7 +71,7 @@ impl Rig {
             return Err(BarError::Unfit("two shards need two CPUs".to_owned()));
         }
         let shard_cpus = format!("{},{}", self.cpus.client_cpu, self.cpus.server_cpu);
-        Ok(BrokerProcess::start(BrokerOptions { shard_cpus, ..BrokerOptions::beside(&self.data_dir)? })?)
+        Ok(BrokerProcess::start(BrokerOptions { shard_cpus, housekeeping_cpu: None, ..BrokerOptions::beside(&self.data_dir)? })?)
     }
 
     /// Blasts a new topic and removes it again.
