@@ -214,11 +214,14 @@ pub(crate) fn refuse_waiters(partition: &Partition, code: ErrorCode, message: &s
     }
 }
 
+/// A request and the partitions that it waits for.
+type Waiting = (Weak<Pending>, Rc<[PartitionKey]>);
+
 /// The deadlines of produce requests, earliest first.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     next: Cell<u64>,
-    waiting: RefCell<BTreeMap<(Monotonic, u64), (Weak<Pending>, Rc<[PartitionKey]>)>>,
+    waiting: RefCell<BTreeMap<(Monotonic, u64), Waiting>>,
 }
 
 impl Deadlines {

@@ -101,7 +101,7 @@ async fn wait_for_more(shard: &Shard, connection: &Connection, moved: impl Futur
     let moved = pin!(moved);
     let woken = select(moved, select(closing, stopping));
     // Why it woke does not matter: the caller looks again.
-    drop(within(deadline.since(clock::monotonic()), woken).await);
+    let _why = within(deadline.since(clock::monotonic()), woken).await;
 }
 
 /// Asks to be told through `more` once any partition shows more than `request` starts from.

@@ -57,7 +57,7 @@ pub(crate) struct Shard {
     pub(crate) connections: RefCell<Connections>,
     pub(crate) counters: ShardCounters,
     /// Requests of clients that the metadata thread has not answered.
-    pub(crate) asked: RefCell<HashMap<u64, OneshotSender<Result<Arc<Topic>, Refusal>>>>,
+    pub(crate) asked: RefCell<HashMap<u64, OneshotSender<Asked>>>,
     next_ticket: Cell<u64>,
     stopping: Cell<bool>,
     /// Told when the broker begins to stop.
@@ -69,11 +69,13 @@ pub(crate) struct Shard {
     quiet: Notify,
 }
 
+/// What the metadata thread answers.
+pub(crate) type Asked = Result<Arc<Topic>, Refusal>;
+
 /// Requests of one shard that the metadata thread may have waiting.
 pub(crate) const ASKED_MAX: usize = 256;
 
 impl Shard {
-    #[expect(clippy::too_many_arguments, reason = "called once; each argument is a field")]
     pub(crate) fn new(
         id: ShardId,
         count: u16,

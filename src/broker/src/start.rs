@@ -321,18 +321,16 @@ impl Control {
 
     /// Waits for a stop or a failure, and stops.
     fn keep(mut self, writer: JoinHandle<()>) -> Result<(), BrokerError> {
-        loop {
-            match self.next() {
-                Ok(Event::Stop) => break,
-                Ok(other) => unreachable!("a broker that serves is not told {other:?}"),
-                Err(failed) => {
-                    self.process.is_ready.store(false, Ordering::Relaxed);
-                    tracing::error!("{failed}");
-                    return Err(failed);
-                }
+        let told = self.next();
+        self.process.is_ready.store(false, Ordering::Relaxed);
+        match told {
+            Ok(Event::Stop) => {}
+            Ok(other) => unreachable!("a broker that serves is not told {other:?}"),
+            Err(failed) => {
+                tracing::error!("{failed}");
+                return Err(failed);
             }
         }
-        self.process.is_ready.store(false, Ordering::Relaxed);
         self.step(Some(|| Mail::Drain))?;
         self.command(Command::Stop);
         if writer.join().is_err() {

@@ -48,7 +48,7 @@ impl Config {
 
     fn validate_limits(&self) -> Result<(), ConfigError> {
         let limits = &self.limits;
-        let frame_ceiling = u64::try_from(limits::FRAME_BYTES_MAX).expect("a limit fits 64 bits");
+        let frame_ceiling = u64::from(limits::FRAME_BYTES_MAX);
         size("limits.frame_bytes_max", limits.frame_bytes_max, 64 << 10, frame_ceiling)?;
         size("limits.message_bytes_max", limits.message_bytes_max, 1 << 10, limits.frame_bytes_max.0 / 2)?;
         size("limits.fetch_bytes_max", limits.fetch_bytes_max, 64 << 10, frame_ceiling / 2)?;
@@ -85,7 +85,7 @@ impl Config {
     fn validate_log(&self) -> Result<(), ConfigError> {
         let log = &self.log;
         size("log.wal_file_bytes", log.wal_file_bytes, MIB, 1 << 32)?;
-        if log.wal_file_bytes.0 % 4096 != 0 {
+        if !log.wal_file_bytes.0.is_multiple_of(4096) {
             return Err(invalid("log.wal_file_bytes", "must be a multiple of 4096 bytes".to_owned()));
         }
         size("log.wal_bytes_max", log.wal_bytes_max, 3 * log.wal_file_bytes.0, 1 << 40)?;

@@ -27,6 +27,9 @@ const RECORD_ALIGNMENT: usize = 8;
 /// The most payload of one record: bounds what replay believes a length field about.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
 
+/// Payloads in the order in which they were written.
+type Entries = Vec<Vec<u8>>;
+
 /// Why a journal cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -83,7 +86,7 @@ impl Journal {
 
     /// Reads every record of the journal of `generation`, cuts a torn tail, and opens it for appending. `None` when there is none:
     /// the snapshot was written and the journal that follows it was not yet made.
-    pub(super) fn replay(folder: &Path, generation: u64) -> Result<Option<(Journal, Vec<Vec<u8>>)>, JournalError> {
+    pub(super) fn replay(folder: &Path, generation: u64) -> Result<Option<(Journal, Entries)>, JournalError> {
         let path = journal_path(folder, generation);
         let io_error = |operation| {
             let path = path.clone();
@@ -199,7 +202,7 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(u64, &[u8], usize)> {
 }
 
 /// Every record and the end of the last. An error when a valid record stands behind one that is not.
-fn scan(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, usize), (usize, &'static str)> {
+fn scan(bytes: &[u8]) -> Result<(Entries, usize), (usize, &'static str)> {
     let mut records = Vec::new();
     let mut at = HEADER_BYTES;
     while let Some((sequence, payload, next)) = record_at(bytes, at) {

@@ -94,16 +94,14 @@ async fn live(context: ShardContext<Mail>, seed: &Arc<Seed>) -> Result<(), Shard
     }
     seed.process.tell(Event::Recovered { states });
 
-    let states = loop {
-        match context.mesh.recv().await {
-            Some((_, Mail::Assigned(states))) => break states,
-            Some((_, Mail::Close)) | None => {
-                context.mesh.close();
-                while context.mesh.recv().await.is_some() {}
-                return Ok(());
-            }
-            Some((_, mail)) => unreachable!("before the partitions are assigned, nobody sends {mail:?}"),
+    let states = match context.mesh.recv().await {
+        Some((_, Mail::Assigned(states))) => states,
+        Some((_, Mail::Close)) | None => {
+            context.mesh.close();
+            while context.mesh.recv().await.is_some() {}
+            return Ok(());
         }
+        Some((_, mail)) => unreachable!("before the partitions are assigned, nobody sends {mail:?}"),
     };
     let shard = open(&context, seed, states).await?;
     seed.process.tell(Event::Done);

@@ -1,0 +1,13 @@
+//! The broker end to end: real shards, real sockets, a real disk, and a client that writes frames by hand.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
+
+mod connections;
+mod frames;
+mod http;
+mod long_poll;
+mod produce_fetch;
+mod refusals;
+mod restart;
+mod sizes;
+mod support;
+mod topics;

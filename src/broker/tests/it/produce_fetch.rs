@@ -1,0 +1,206 @@
+//! What is produced is fetched: the same bytes, offsets without gaps, whichever shard is asked.
+
+use crate::support::{Raw, Site, batch, fetch_request, noise, records, stop};
+use wire::{
+    AckLevel, Acks, Durability, ErrorCode, ListOffsetsPartition, ListOffsetsRequest, Offset, OffsetAt, PartitionIndex,
+    ProducePartition, ProduceReply, ProduceRequest, TimestampKind, TimestampMs, TopicConfig, TopicId,
+};
+
+#[test]
+fn the_same_bytes_and_offsets_come_back() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig::default());
+    let sent: Vec<Vec<u8>> = (0..100).map(|number| noise(number * 37, number as u64)).collect();
+    let mut end = 0;
+    for values in sent.chunks(7) {
+        let reply = client.produce(topic, 0, batch(values));
+        assert_eq!((reply.base_offset.0, reply.last_offset.0), (end, end + values.len() as u64 - 1));
+        assert_eq!((reply.level, reply.replicas_durable), (AckLevel::Stable, 1));
+        end += values.len() as u64;
+    }
+    assert_eq!(client.read_all(topic, 0), sent);
+
+    // From the middle of a batch: whole batches, the first of which holds the offset.
+    let (part, bytes) = client.fetch(topic, 0, 10);
+    assert_eq!((part.high_watermark, part.log_end, part.log_start), (Offset(100), Offset(100), Offset(0)));
+    assert_eq!(records(&bytes)[0], (7, sent[7].clone()));
+    let (part, bytes) = client.fetch(topic, 0, 101);
+    assert_eq!((part.error, bytes.len()), (ErrorCode::OffsetOutOfRange, 0));
+    stop(broker);
+}
+
+#[test]
+fn several_batches_of_one_request_are_appended_back_to_back_or_not_at_all() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig::default());
+    client.send_produce(topic, 0, &[batch(&["a", "b"]), batch(&["c"]), batch(&["d", "e"])]);
+    let reply = client.receive_produced();
+    assert_eq!((reply.error, reply.base_offset.0, reply.last_offset.0), (ErrorCode::None, 0, 4));
+
+    let mut damaged = batch(&["f"]);
+    let last = damaged.len() - 17;
+    damaged[last] ^= 1;
+    client.send_produce(topic, 0, &[batch(&["x"]), damaged, batch(&["y"])]);
+    let reply = client.receive_produced();
+    assert_eq!(reply.error, ErrorCode::CorruptBatch, "{:?}", reply.message);
+    assert_eq!(client.read_all(topic, 0), ["a", "b", "c", "d", "e"].map(|value| value.as_bytes().to_vec()));
+    stop(broker);
+}
+
+#[test]
+fn one_request_for_many_partitions_is_answered_in_its_order() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig { partitions: 8, ..TopicConfig::default() });
+    let mut partitions = Vec::new();
+    let mut attachments = Vec::new();
+    for partition in (0..8).rev().chain([99]) {
+        let one = batch(&[format!("for {partition}")]);
+        let batch_lengths = vec![u32::try_from(one.len()).unwrap()];
+        partitions.push(ProducePartition { topic, partition: PartitionIndex(partition), batch_lengths });
+        attachments.extend_from_slice(&one);
+    }
+    client.send(&ProduceRequest { acks: Acks::Leader, timeout_ms: 60_000, partitions }, &attachments);
+    let reply: ProduceReply = client.receive().body();
+    let answered: Vec<(u32, ErrorCode)> = reply.partitions.iter().map(|part| (part.partition.0, part.error)).collect();
+    let mut expected: Vec<(u32, ErrorCode)> = (0..8).rev().map(|partition| (partition, ErrorCode::None)).collect();
+    expected.push((99, ErrorCode::UnknownTopicOrPartition));
+    assert_eq!(answered, expected);
+
+    let mut request = fetch_request(topic, 0, 0, 0, 0);
+    let first = request.partitions.pop().unwrap();
+    request
+        .partitions
+        .extend((0..8).map(|partition| wire::FetchPartition { partition: PartitionIndex(partition), ..first.clone() }));
+    client.send(&request, &[]);
+    let reply = client.receive();
+    let body: wire::FetchReply = reply.body();
+    let values: Vec<String> =
+        records(reply.attachments()).into_iter().map(|(_, value)| String::from_utf8(value).unwrap()).collect();
+    assert_eq!(values, (0..8).map(|partition| format!("for {partition}")).collect::<Vec<_>>());
+    assert!(body.partitions.iter().all(|part| part.error == ErrorCode::None && part.high_watermark == Offset(1)));
+    stop(broker);
+}
+
+#[test]
+fn a_shard_that_does_not_own_the_partition_passes_it_on() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let (mut on_zero, hello) = Raw::connect_to_shard(broker.addr(), Some(0));
+    assert_eq!((hello.shard, hello.shard_count), (0, 2));
+    let (mut on_one, hello) = Raw::connect_to_shard(broker.addr(), Some(1));
+    assert_eq!(hello.shard, 1);
+    let topic = on_zero.create("t", TopicConfig { partitions: 4, ..TopicConfig::default() });
+    let owners: Vec<u16> = on_zero.topic("t").partitions.iter().map(|part| part.shard).collect();
+    assert!(owners.contains(&0) && owners.contains(&1), "{owners:?}");
+    for partition in 0..4 {
+        for round in 0..50_u64 {
+            let (writer, reader) = if round % 2 == 0 { (&mut on_zero, &mut on_one) } else { (&mut on_one, &mut on_zero) };
+            let value = noise(200 + round as usize, round);
+            let reply = writer.produce(topic, partition, batch(&[&value]));
+            assert_eq!(reply.base_offset.0, round);
+            // What was acknowledged can be read at once, wherever it is asked for.
+            let (_, bytes) = reader.fetch(topic, partition, round);
+            assert_eq!(records(&bytes), [(round, value)]);
+        }
+    }
+    stop(broker);
+}
+
+#[test]
+fn the_batches_of_one_connection_keep_their_order() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig { partitions: 2, ..TopicConfig::default() });
+    for number in 0..400_u32 {
+        for partition in 0..2 {
+            client.send_produce(topic, partition, &[batch(&[number.to_le_bytes()])]);
+        }
+    }
+    for _ in 0..800 {
+        assert_eq!(client.receive_produced().error, ErrorCode::None);
+    }
+    let expected: Vec<Vec<u8>> = (0..400_u32).map(|number| number.to_le_bytes().to_vec()).collect();
+    assert_eq!(client.read_all(topic, 0), expected);
+    assert_eq!(client.read_all(topic, 1), expected);
+    stop(broker);
+}
+
+#[test]
+fn an_acknowledgement_says_what_it_stands_for() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let stable = client.create("stable", TopicConfig::default());
+    let relaxed = client.create("relaxed", TopicConfig { durability: Durability::Relaxed, ..TopicConfig::default() });
+    let reply = client.produce(stable, 0, batch(&["v"]));
+    assert_eq!((reply.level, reply.replicas_durable), (AckLevel::Stable, 1));
+    for round in 0..20 {
+        let reply = client.produce(relaxed, 0, batch(&["v"]));
+        assert_eq!((reply.level, reply.replicas_durable, reply.base_offset.0), (AckLevel::Relaxed, 0, round));
+        let (part, bytes) = client.fetch(relaxed, 0, round);
+        assert_eq!((part.high_watermark.0, records(&bytes)[0].0), (round + 1, round));
+    }
+    stop(broker);
+
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    assert_eq!(client.read_all(relaxed, 0).len(), 20);
+    stop(broker);
+}
+
+#[test]
+fn the_broker_sets_the_time_where_the_topic_says_so() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig { timestamp_kind: TimestampKind::Append, ..TopicConfig::default() });
+    let reply = client.produce(topic, 0, batch(&["v"]));
+    assert!(reply.append_time_ms.0 > 1_700_000_000_000);
+    let (_, bytes) = client.fetch(topic, 0, 0);
+    let header = wire::BatchHeader::decode(&bytes).unwrap();
+    assert_eq!((header.timestamp_kind, header.max_timestamp_ms), (TimestampKind::Append, reply.append_time_ms));
+    stop(broker);
+}
+
+#[test]
+fn offsets_are_found_by_position_and_by_time() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig { partitions: 2, ..TopicConfig::default() });
+    for partition in 0..2 {
+        client.produce(topic, partition, batch(&["a", "b", "c"]));
+    }
+    let at = |partition, at| ListOffsetsPartition { topic, partition: PartitionIndex(partition), at };
+    let partitions = vec![
+        at(1, OffsetAt::Earliest),
+        at(0, OffsetAt::Latest),
+        at(1, OffsetAt::Timestamp(TimestampMs(1_700_000_000_000))),
+        at(0, OffsetAt::Timestamp(TimestampMs(1_700_000_000_001))),
+        at(7, OffsetAt::Latest),
+    ];
+    let reply = client.ask(&ListOffsetsRequest { partitions });
+    let found: Vec<(ErrorCode, u64)> = reply.partitions.iter().map(|part| (part.error, part.offset.0)).collect();
+    assert_eq!(found[..4], [(ErrorCode::None, 0), (ErrorCode::None, 3), (ErrorCode::None, 0), (ErrorCode::None, 3)]);
+    assert_eq!(found[4].0, ErrorCode::UnknownTopicOrPartition);
+    stop(broker);
+}
+
+#[test]
+fn what_is_not_there_is_said_to_be_unknown() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let nowhere = TopicId([7; 16]);
+    assert_eq!(client.try_produce(nowhere, 0, batch(&["v"])).error, ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(client.fetch(nowhere, 0, 0).0.error, ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(client.topic("nowhere").error, ErrorCode::UnknownTopicOrPartition);
+    stop(broker);
+}
