@@ -154,8 +154,9 @@ impl Wal {
 
     /// The last block of the oldest third of the live files: partitions with batches at or below it are flushed by the next checkpoint.
     pub(crate) fn old_block(&self) -> u64 {
-        let old = self.live.len().div_ceil(3);
-        self.live.get(old.saturating_sub(1)).map_or(0, |file| file.last_block)
+        // Not the one being written: it is not let go whatever is flushed.
+        let old = self.live.len().div_ceil(3).min(self.live.len().saturating_sub(1));
+        if old == 0 { 0 } else { self.live[old - 1].last_block }
     }
 
     /// Where a replay that needs `block` and everything after it begins: at the start of the file that holds it.
