@@ -11,3 +11,14 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<u32>> {
     assert!(!cpus.is_empty());
     Ok(cpus)
 }
+
+/// Keeps the calling thread on these processors. When the kernel refuses it stays where it was, which costs speed, no more.
+pub(crate) fn pin_to(cpus: &[u32]) {
+    let mut set = rustix::thread::CpuSet::new();
+    for cpu in cpus {
+        set.set(*cpu as usize);
+    }
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!(%error, "a thread could not be kept on the processors for housekeeping");
+    }
+}

@@ -56,6 +56,11 @@ impl DmaBlock {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn is_registered(&self) -> bool {
+        is_registered(&self.dma)
+    }
+
     /// The buffer, for a write of all of it.
     pub(super) fn whole(&self) -> Rc<DmaBuffer> {
         Rc::clone(&self.dma)

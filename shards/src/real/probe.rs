@@ -211,6 +211,14 @@ fn queue_of((major, _): (u32, u32), sysfs: &Path) -> Result<Option<Queue>, Strin
     Ok(Some(Queue { request_bytes_max: number("max_sectors_kb")? << 10, polled }))
 }
 
+/// The largest request of a device that completes by polling; `None` when it does not, or does not say.
+pub(super) fn polled_request_bytes_max(device: u64) -> Option<usize> {
+    let queue = queue_of((rustix::fs::major(device), rustix::fs::minor(device)), Path::new("/sys")).ok()??;
+    // A device with absurd settings still gets requests of a page.
+    let bytes = usize::try_from(queue.request_bytes_max).ok()?;
+    queue.polled.then(|| (bytes - bytes % DISK_ALIGNMENT_BYTES).max(DISK_ALIGNMENT_BYTES))
+}
+
 fn file_system_name(magic: u64) -> String {
     match magic {
         0xEF53 => "ext4".to_owned(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use glommio::{CpuSet, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
 
 use super::ticker::{self, MonitorStop, Pulse};
-use super::{Shard, memory, probe};
+use super::{Shard, affinity, memory, probe};
 use crate::machine::{self, Machine};
 use crate::mesh::{Mesh, Remote, Wires};
 use crate::run::{RunError, RunOptions, ShardContext, fatal};
@@ -20,6 +20,10 @@ use crate::{IO_MEMORY_BYTES_MIN, RING_DEPTH, ShardId, TICK, clock};
 
 /// Once a shard has failed, the program has this long to say so and end in its own way.
 const FAILURE_GRACE: Duration = Duration::from_secs(3);
+
+/// Threads for a shard's blocking calls. A syncfs takes hundreds of milliseconds under load, and the open of the next segment must not wait for it;
+/// and a recovery opens thousands of files.
+const BLOCKING_THREADS: usize = 4;
 
 pub(crate) struct Running<M, E> {
     remotes: Vec<Remote<M>>,
@@ -138,7 +142,7 @@ where
     let up = wait_until_up(&starts, shard_count, options.start_deadline);
     gate.decide(up.is_ok());
     up.map_err(|(shard, why)| failed_start(shard, why))?;
-    let supervision = Supervision::start(pulses, failure, options.guards)
+    let supervision = Supervision::start(pulses, failure, options.guards, options.plan.housekeeping.clone())
         .map_err(|error| failed_start(ShardId(0), format!("cannot start the monitor thread: {error}")))?;
     let remotes = (0..shard_count).map(|shard| Remote::new(Arc::clone(&wires), ShardId(shard))).collect();
     Ok(Running { remotes, threads, results: outcomes, supervision })
@@ -164,11 +168,19 @@ fn wait_until_up(
 }
 
 impl Supervision {
-    fn start(pulses: Vec<Arc<Pulse>>, failure: Arc<Failure>, guards: bool) -> std::io::Result<Supervision> {
+    fn start(
+        pulses: Vec<Arc<Pulse>>,
+        failure: Arc<Failure>,
+        guards: bool,
+        housekeeping: Vec<u32>,
+    ) -> std::io::Result<Supervision> {
         let stalls = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(MonitorStop::default());
         let (counted, stopped) = (Arc::clone(&stalls), Arc::clone(&stop));
-        let watch = move || ticker::monitor(&pulses, guards, &counted, &stopped, || failure.enforce());
+        let watch = move || {
+            affinity::pin_to(&housekeeping);
+            ticker::monitor(&pulses, guards, &counted, &stopped, || failure.enforce());
+        };
         let thread = thread::Builder::new().name("shard-monitor".to_owned()).spawn(watch)?;
         Ok(Supervision { stalls, stop, thread: Some(thread) })
     }
@@ -241,7 +253,7 @@ where
             .ring_depth(RING_DEPTH)
             .preempt_timer(options.preempt)
             .spin_before_park(options.spin)
-            .blocking_thread_pool_placement(PoolPlacement::Fenced(1, blocking))
+            .blocking_thread_pool_placement(PoolPlacement::Fenced(BLOCKING_THREADS, blocking))
             .make()
             .map_err(|error| format!("cannot make its executor: {error}"))
     }
@@ -289,7 +301,7 @@ async fn prepare(shard: &Shard, options: &RunOptions) -> Result<(), String> {
         .map_err(|_| "the kernel did not register its I/O memory; raise the limit of locked memory (ulimit -l)".to_owned())?;
     for directory in &options.data_directories {
         let directory: PathBuf = std::path::absolute(directory).map_err(|error| error.to_string())?;
-        shard.ensure_probed(&directory).await.map_err(|error| error.to_string())?;
+        shard.device(&directory).await.map_err(|error| error.to_string())?;
     }
     Ok(())
 }

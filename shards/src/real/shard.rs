@@ -1,5 +1,5 @@
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{clock, probe};
 use crate::disk::DiskError;
 use crate::executor::BlockingPanicked;
 use crate::sync::{Permit, Semaphore};
-use crate::{DISK_IN_FLIGHT_MAX, ShardId};
+use crate::{DISK_IN_FLIGHT_MAX, READ_PIECE_BYTES_MAX, ShardId};
 
 /// Shares of the queue of ordinary tasks, and of that of background tasks: 1 % of a busy core, all of an idle one.
 const FOREGROUND_SHARES: usize = 1000;
@@ -26,7 +26,7 @@ pub(crate) struct Shard {
     coarse_ns: Cell<u64>,
     disk_permits: Semaphore,
     /// Devices whose first opened file was a probe file.
-    probed_devices: RefCell<HashSet<u64>>,
+    devices: RefCell<HashMap<u64, Device>>,
 }
 
 impl Shard {
@@ -41,7 +41,7 @@ impl Shard {
             background,
             coarse_ns: Cell::new(clock::monotonic_ns()),
             disk_permits: Semaphore::new(DISK_IN_FLIGHT_MAX),
-            probed_devices: RefCell::default(),
+            devices: RefCell::default(),
         }
     }
 
@@ -82,16 +82,37 @@ impl Shard {
         self.disk_permits.acquire(1).await
     }
 
-    /// Makes sure that the first file this shard opens on the device of `directory` is a written one: glommio decides by a
-    /// read of the first file whether the device can be polled, and a hole or an empty file would say yes for ever.
-    pub(super) async fn ensure_probed(&self, directory: &Path) -> Result<(), DiskError> {
-        let device = rustix::fs::stat(directory).map_err(|errno| DiskError::from_io("look at", directory, &errno.into()))?.st_dev;
-        if self.probed_devices.borrow().contains(&device) {
-            return Ok(());
+    /// The device of files in `directory`. Makes sure that the first file this shard opens on it is a written one: glommio
+    /// decides by a read of the first file whether the device can be polled, and a hole or an empty file would say yes for ever.
+    pub(super) async fn device(&self, directory: &Path) -> Result<Device, DiskError> {
+        let failed = |errno: rustix::io::Errno| DiskError::from_io("look at", directory, &errno.into());
+        let number = rustix::fs::stat(directory).map_err(failed)?.st_dev;
+        let known = self.devices.borrow().get(&number).copied();
+        if let Some(device) = known {
+            return Ok(device);
         }
         probe::open_written_file(directory).await?;
-        self.probed_devices.borrow_mut().insert(device);
-        Ok(())
+        let device = Device { polled_request_bytes_max: probe::polled_request_bytes_max(number) };
+        self.devices.borrow_mut().insert(number, device);
+        Ok(device)
+    }
+}
+
+/// What a shard has to know of a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Device {
+    /// The largest request when the device is polled: a larger one would be split by the kernel, and its completion never seen.
+    polled_request_bytes_max: Option<usize>,
+}
+
+impl Device {
+    pub(super) fn read_bytes_max(self) -> usize {
+        self.polled_request_bytes_max.unwrap_or(READ_PIECE_BYTES_MAX).min(READ_PIECE_BYTES_MAX)
+    }
+
+    /// Without polling the kernel splits a write as the device wants it.
+    pub(super) fn write_bytes_max(self) -> usize {
+        self.polled_request_bytes_max.unwrap_or(usize::MAX)
     }
 }
 
@@ -113,18 +134,17 @@ pub(super) async fn to_the_end<T: 'static>(operation: impl Future<Output = T> + 
 }
 
 pub(crate) struct Task<T> {
-    inner: Pin<Box<glommio::Task<T>>>,
+    inner: glommio::Task<T>,
 }
 
 impl<T: 'static> Task<T> {
     fn start(future: impl Future<Output = T> + 'static, queue: TaskQueueHandle) -> Task<T> {
         let task = glommio::spawn_local_into(future, queue).expect("the queues of a shard live as long as its executor");
-        Task { inner: Box::pin(task) }
+        Task { inner: task }
     }
 
     pub(crate) fn detach(self) {
-        // Moving out of the box is fine: the handle is a pointer to the task.
-        drop(Pin::into_inner(self.inner).detach());
+        drop(self.inner.detach());
     }
 }
 
@@ -132,6 +152,6 @@ impl<T> Future for Task<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        self.inner.as_mut().poll(context)
+        Pin::new(&mut self.inner).poll(context)
     }
 }

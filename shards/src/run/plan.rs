@@ -146,6 +146,12 @@ impl CorePlan {
         Ok(CorePlan { shards, housekeeping: allowed })
     }
 
+    /// Keeps the calling thread, and those that it will start, off the shards' cores as far as there are others. The shards pin
+    /// themselves.
+    pub fn enter_housekeeping(&self) {
+        crate::real::affinity::pin_to(&self.housekeeping);
+    }
+
     /// Number of shards.
     pub fn shard_count(&self) -> u16 {
         u16::try_from(self.shards.len()).expect("a plan has at most SHARDS_MAX shards")

@@ -7,6 +7,7 @@ mod net;
 mod process;
 mod sleep;
 mod start;
+mod throughput;
 
 use std::fmt::Debug;
 use std::future::Future;

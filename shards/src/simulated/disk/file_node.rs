@@ -167,7 +167,9 @@ impl FileNode {
                 let range = *first_page..first_page + pages.len() as u64;
                 older.into_iter().flat_map(|pending| pending.without(&range)).collect()
             }
-            Change::Length(_) | Change::Allocated(_) => older.into_iter().filter(|pending| !pending.change.is_metadata()).collect(),
+            Change::Length(_) | Change::Allocated(_) => {
+                older.into_iter().filter(|pending| !pending.change.is_metadata()).collect()
+            }
         };
     }
 

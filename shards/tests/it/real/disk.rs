@@ -300,10 +300,15 @@ fn b4_a_full_disk_is_an_error_and_nothing_more_is_acknowledged_than_is_there() {
 #[test]
 fn descriptors_are_not_leaked() {
     in_directory(|directory| async move {
-        let open = || std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| {
-            let target = std::fs::read_link(entry.as_ref().unwrap().path());
-            target.is_ok_and(|target| target.starts_with(&directory))
-        }).count();
+        let open = || {
+            std::fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .filter(|entry| {
+                    let target = std::fs::read_link(entry.as_ref().unwrap().path());
+                    target.is_ok_and(|target| target.starts_with(&directory))
+                })
+                .count()
+        };
         for index in 0..200 {
             let file = File::open(&directory.join(format!("{index}")), OpenOptions::creating_new()).await.unwrap();
             file.fallocate(0, 8192).await.unwrap();

@@ -10,12 +10,13 @@ use super::{on_shard, on_shards};
 fn a_task_runs_after_its_spawner_gives_way() {
     let order = on_shard(|| async {
         let order = Rc::new(RefCell::new(Vec::new()));
-        let held = order.borrow_mut();
-        let seen = Rc::clone(&order);
-        let task = executor::spawn(async move { seen.borrow_mut().push("task") });
-        let mut held = held;
-        held.push("spawner");
-        drop(held);
+        let task = {
+            let mut held = order.borrow_mut();
+            let seen = Rc::clone(&order);
+            let task = executor::spawn(async move { seen.borrow_mut().push("task") });
+            held.push("spawner");
+            task
+        };
         task.await;
         order.take()
     });

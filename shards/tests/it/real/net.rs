@@ -14,7 +14,10 @@ fn listen() -> Listener {
 }
 
 /// A client on a thread of its own.
-fn client<T: Send + 'static>(address: SocketAddr, body: impl FnOnce(TcpStream) -> T + Send + 'static) -> std::thread::JoinHandle<T> {
+fn client<T: Send + 'static>(
+    address: SocketAddr,
+    body: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> std::thread::JoinHandle<T> {
     std::thread::spawn(move || {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(HANG)).unwrap();
