@@ -8,6 +8,7 @@
 //! The broker is a process of its own on the last CPU, its housekeeping beside the client on the first.
 
 mod crash;
+mod generator;
 mod large_message;
 mod latency;
 mod memory;
@@ -65,6 +66,8 @@ pub struct BarsArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bar {
+    /// The generator itself: a stopped broker must show in p99, and a null sink must be faster than the broker
+    Generator,
     /// Durable produce, 16 partitions, 256 KiB batches / bare pipeline; and CPU per MiB / receive and drop
     Produce,
     /// Ten tailing consumers together / one raw source to ten sockets
@@ -85,7 +88,8 @@ pub enum Bar {
     Restart,
 }
 
-const ALL: [Bar; 9] = [
+const ALL: [Bar; 10] = [
+    Bar::Generator,
     Bar::Produce,
     Bar::Readers,
     Bar::Partitions,
@@ -253,6 +257,7 @@ fn run(args: &BarsArgs) -> Result<bool, BarError> {
 
 fn measure(bar: Bar, rig: &mut Rig) -> Result<Vec<Judged>, BarError> {
     match bar {
+        Bar::Generator => generator::measure(rig),
         Bar::Produce => produce::measure(rig),
         Bar::Readers => readers::measure(rig),
         Bar::Partitions => partitions::measure(rig),

@@ -160,6 +160,17 @@ impl BrokerProcess {
         })
     }
 
+    /// A process that stops the broker (SIGSTOP) after a time, for a time, while this thread makes load.
+    pub fn stop_for_a_while(&self, after: Duration, length: Duration) -> std::thread::JoinHandle<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        std::thread::spawn(move || {
+            std::thread::sleep(after);
+            let stopped = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+            std::thread::sleep(length);
+            let _gone_already = stopped.and_then(|()| rustix::process::kill_process(pid, rustix::process::Signal::CONT));
+        })
+    }
+
     /// Starts it again on its data; returns the time until it answers.
     ///
     /// # Errors

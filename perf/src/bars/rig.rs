@@ -1,5 +1,6 @@
 //! What the bars share: a broker, its topics, a batch, and waiting until it rests.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -82,7 +83,19 @@ impl Rig {
         readers: usize,
         by_shard: impl Fn(&Partition, u16) -> u16,
     ) -> Result<Produced, BarError> {
-        let mut session = Session::connect(broker.address())?;
+        self.blast_address(broker.address(), Some(broker), partitions, readers, by_shard)
+    }
+
+    /// The same at an address; costs are told only of a broker of our own.
+    pub(crate) fn blast_address(
+        &self,
+        address: SocketAddr,
+        broker: Option<&BrokerProcess>,
+        partitions: u32,
+        readers: usize,
+        by_shard: impl Fn(&Partition, u16) -> u16,
+    ) -> Result<Produced, BarError> {
+        let mut session = Session::connect(address)?;
         let topics = session.create_topics(&unique("bar"), 1, &config(partitions))?;
         let shard_count = session.hello().shard_count;
         let targets: Vec<Target> = topics
@@ -92,7 +105,7 @@ impl Rig {
             .collect();
         let ends = session.offsets(&topics, OffsetAt::Latest)?;
         let options = BlastOptions {
-            broker: broker.address(),
+            broker: address,
             shard_count,
             targets: &targets,
             batch: batch(BATCH_BYTES),
@@ -101,9 +114,12 @@ impl Rig {
             lag_bytes_max: 8 << 20,
         };
         let mut usages = Vec::new();
-        let blasted = Blast::new(options, &ends)?.run(WARMUP, self.time, &mut || usages.push(broker.usage()))?;
+        let blasted = Blast::new(options, &ends)?
+            .run(WARMUP, self.time, &mut || usages.push(broker.map(BrokerProcess::usage).unwrap_or_default()))?;
         session.delete_topics(&topics)?;
-        rest(broker);
+        if let Some(broker) = broker {
+            rest(broker);
+        }
         if blasted.requests == 0 {
             let why = blasted.last_refusal.map_or("no reply".to_owned(), |code| code.to_string());
             return Err(BarError::Unfit(format!("no batch was acknowledged: {why}")));
