@@ -13,7 +13,7 @@ use glommio::{CpuSet, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacem
 
 use super::ticker::{self, MonitorStop, Pulse};
 use super::{Shard, affinity, memory, probe};
-use crate::machine::{self, Machine};
+use crate::machine::{self, Entered, Machine};
 use crate::mesh::{Mesh, Remote, Wires};
 use crate::run::{RunError, RunOptions, ShardContext, fatal};
 use crate::{IO_MEMORY_BYTES_MIN, RING_DEPTH, ShardId, TICK, clock};
@@ -235,7 +235,13 @@ where
 
     fn run(self) {
         match self.make_executor() {
-            Ok(executor) => executor.run(self.run_in_executor()),
+            Ok(executor) => {
+                // The executor still polls tasks that nobody awaits after its main future has returned, and drops them at its own end: the
+                // machine is theirs until then.
+                let entered = executor.run(self.run_in_executor());
+                drop(executor);
+                drop(entered);
+            }
             // The starter may be gone, having seen another failure.
             Err(why) => drop(self.started.send((self.shard, Err(why)))),
         }
@@ -258,16 +264,16 @@ where
             .map_err(|error| format!("cannot make its executor: {error}"))
     }
 
-    async fn run_in_executor(self) {
+    async fn run_in_executor(self) -> Entered {
         let shard = Rc::new(Shard::new(self.shard));
-        let _machine = machine::enter(Machine::Real(Rc::clone(&shard)));
+        let entered = machine::enter(Machine::Real(Rc::clone(&shard)));
         let prepared = prepare(&shard, &self.options).await;
         let up = prepared.is_ok();
         // The starter may be gone, having seen another failure.
         let _ = self.started.send((self.shard, prepared));
         // Nothing else runs on this shard yet, so it may block.
         if !up || !self.gate.wait() {
-            return;
+            return entered;
         }
         if self.options.guards {
             // Not awaited and not kept: it ends with the executor.
@@ -292,6 +298,7 @@ where
         self.pulse.end();
         // Whoever started the machine may not wait for the end.
         let _ = self.results.send((self.shard, result));
+        entered
     }
 }
 

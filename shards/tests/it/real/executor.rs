@@ -101,3 +101,22 @@ fn random_numbers_stay_below_their_limit_and_differ() {
     random::fill(&mut bytes);
     assert!(bytes.iter().any(|byte| *byte != 0));
 }
+
+/// A panic here would end the process.
+#[test]
+fn a_task_that_nobody_awaits_may_use_the_machine_until_its_executor_is_gone() {
+    for _ in 0..5 {
+        on_shard(|| async {
+            for _ in 0..50 {
+                executor::spawn_background(async {
+                    loop {
+                        clock::sleep(Duration::from_micros(50)).await;
+                        executor::yield_now().await;
+                    }
+                })
+                .detach();
+            }
+            clock::sleep(Duration::from_millis(5)).await;
+        });
+    }
+}
