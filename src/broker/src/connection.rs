@@ -42,6 +42,10 @@ use wire::{Api, Body, ErrorCode, FrameError, FrameHeader};
 
 /// How long the last reply may take to leave when a connection is closed for an error.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
+/// How long what the client still sends is then thrown away. A socket closed with bytes unread resets the connection, and the error
+/// could be lost on its way.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_READ_BYTES: usize = 64 << 10;
 
 /// A connection of this shard.
 #[derive(Debug)]
@@ -219,6 +223,7 @@ pub(crate) async fn serve(shard: Rc<Shard>, stream: Stream, counted: Counted) {
             output::push(&shard, &connection, Reply::bare(hello::error_frame(correlation_id, &refused)));
             // A client that does not take it is not waited for.
             let _left = within(GOODBYE_WITHIN, connection.output.drained()).await;
+            let _left = within(LINGER, discard(&connection.stream)).await;
         }
     }
     connection.close();
@@ -248,7 +253,14 @@ async fn read_requests(shard: &Rc<Shard>, connection: &Rc<Connection>) -> End {
 async fn turn_away(stream: &Stream) {
     let refused = Refused::new(ErrorCode::TooManyConnections, "the broker has limits.connections_max connections");
     let _written = within(GOODBYE_WITHIN, stream.write_all(&hello::error_frame(0, &refused))).await;
+    let _left = within(LINGER, discard(stream)).await;
     stream.shutdown();
+}
+
+/// Reads and forgets until the client closes.
+async fn discard(stream: &Stream) {
+    let mut bytes = shards::buffer::allocate_plain(LINGER_READ_BYTES);
+    while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
 }
 
 /// What a request in memory holds, given back when its reply has been written.

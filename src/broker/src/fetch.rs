@@ -96,6 +96,10 @@ async fn reply_memory(shard: &Shard, connection: &Connection, bytes: usize) -> V
 
 /// Waits until a watched partition moves, the deadline passes, or nobody wants the answer any more.
 async fn wait_for_more(shard: &Shard, connection: &Connection, moved: impl Future<Output = ()>, deadline: Monotonic) {
+    if shard.is_stopping() || connection.is_closed() {
+        // It was told while the partitions were read, and is not told again.
+        return;
+    }
     let closing = pin!(connection.closing.notified());
     let stopping = pin!(shard.stop.notified());
     let moved = pin!(moved);

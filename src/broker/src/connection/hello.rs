@@ -1,7 +1,7 @@
 //! The first request of a connection, and the one form in which a connection is refused.
 
 use super::{Connection, Incoming, Refused};
-use crate::shard::Shard;
+use crate::{admission::within, shard::Shard};
 use shards::{
     clock::{self, Monotonic},
     net::Stream,
@@ -22,11 +22,15 @@ const PEEK_AGAIN: Duration = Duration::from_millis(2);
 pub(crate) const SERVER: &str = concat!("corelane ", env!("CARGO_PKG_VERSION"));
 
 /// Looks at the first frame without taking it from the socket, so that the connection can still go to the shard it names. `None` for
-/// whatever is not a plain Hello: reading it will tell.
+/// whatever is not a plain Hello by the deadline: reading it will tell.
 pub(super) async fn shard_wanted(stream: &Stream, deadline: Monotonic) -> Option<u16> {
     let mut bytes = [0; PEEKED_BYTES_MAX];
-    while clock::monotonic() < deadline {
-        let seen = stream.peek(&mut bytes).await.ok()?;
+    loop {
+        let left = deadline.since(clock::monotonic());
+        if left.is_zero() {
+            return None;
+        }
+        let seen = within(left, stream.peek(&mut bytes)).await?.ok()?;
         if seen == 0 {
             return None;
         }
@@ -42,7 +46,6 @@ pub(super) async fn shard_wanted(stream: &Stream, deadline: Monotonic) -> Option
         }
         clock::sleep(PEEK_AGAIN).await;
     }
-    None
 }
 
 /// Answers Hello.

@@ -50,10 +50,12 @@ impl<'a> FrameReader<'a> {
         let header = self.header().await?;
         let holds = self.admit(&header).await?;
         let total = header.total_length as usize;
-        let frame = if total <= COPIED_FRAME_BYTES_MAX { self.copied(total).await? } else { self.landed(total).await? };
+        let is_large = total > COPIED_FRAME_BYTES_MAX;
+        let frame = if is_large { self.landed(total).await? } else { self.copied(total).await? };
         self.connection.read_deadline.set(None);
         self.greeted = true;
-        if self.start == self.end && !self.more_waits {
+        // Nothing was read beyond a large frame: whether more waits is not known, and an idle connection holds no buffer.
+        if self.start == self.end && (is_large || !self.more_waits) {
             self.buffer = None;
         }
         Ok(Incoming { header, frame, reply_to: ReplyTo::new(self.shard, self.connection, header, holds) })
@@ -108,7 +110,7 @@ impl<'a> FrameReader<'a> {
         self.start += filled;
         while filled < total {
             self.going_on();
-            filled += self.read_into(&mut frame[filled..]).await?;
+            filled += self.read_into(filled, &mut frame[filled..]).await?;
         }
         Ok(frame.freeze())
     }
@@ -133,7 +135,7 @@ impl<'a> FrameReader<'a> {
                 self.start = 0;
             }
             let end = self.end;
-            let read = self.read_into(&mut buffer[end..]).await;
+            let read = self.read_into(end - self.start, &mut buffer[end..]).await;
             let room = buffer.len() - end;
             self.buffer = Some(buffer);
             let read = read?;
@@ -151,19 +153,17 @@ impl<'a> FrameReader<'a> {
             Err(error) => return Err(End::Net(error)),
         };
         self.more_waits = read == SNIFF_BYTES;
-        let mut buffer = allocate_plain(if self.more_waits { BUFFER_BYTES_MAX } else { BUFFER_BYTES });
+        let mut buffer = allocate_plain(buffer_bytes(&self.sniffed[..read]));
         buffer[..read].copy_from_slice(&self.sniffed[..read]);
         (self.buffer, self.start, self.end) = (Some(buffer), 0, read);
         Ok(())
     }
 
-    async fn read_into(&self, bytes: &mut [u8]) -> Result<usize, End> {
+    /// Reads more of a frame of which `found_bytes` have arrived.
+    async fn read_into(&self, found_bytes: usize, bytes: &mut [u8]) -> Result<usize, End> {
         match self.connection.stream.read(bytes).await {
-            Ok(0) if self.end == self.start => Err(End::Closed),
-            Ok(0) => {
-                let found_bytes = self.end - self.start;
-                Err(End::Refused(0, FrameError::Truncated { needed_bytes: found_bytes + 1, found_bytes }.into()))
-            }
+            Ok(0) if found_bytes == 0 => Err(End::Closed),
+            Ok(0) => Err(End::Refused(0, FrameError::Truncated { needed_bytes: found_bytes + 1, found_bytes }.into())),
             Ok(read) => Ok(read),
             Err(error) => Err(End::Net(error)),
         }
@@ -174,5 +174,17 @@ impl<'a> FrameReader<'a> {
         if self.greeted {
             self.connection.read_deadline.set(Some(clock::monotonic_coarse() + self.shard.config.limits.read_timeout.0));
         }
+    }
+}
+
+/// The buffer after a first read that brought `sniffed`.
+fn buffer_bytes(sniffed: &[u8]) -> usize {
+    if sniffed.len() < SNIFF_BYTES {
+        return BUFFER_BYTES;
+    }
+    match FrameHeader::decode(sniffed) {
+        // It gets a buffer of its own: this one only brings its beginning there.
+        Ok(header) if header.total_length as usize > COPIED_FRAME_BYTES_MAX => SNIFF_BYTES,
+        Ok(_) | Err(_) => BUFFER_BYTES_MAX,
     }
 }

@@ -1,1 +1,151 @@
-//! Placeholder.
+//! Many connections, and clients that do not behave: bounded, and of no concern to others.
+
+use crate::support::{HANG_GUARD, Raw, Site, batch, fetch_request, noise, stop};
+use std::{
+    io::Write,
+    thread,
+    time::{Duration, Instant},
+};
+use wire::{
+    Api, DescribeClusterRequest, ErrorCode, HelloReply, HelloRequest, TopicConfig, encode_request, limits::FRAME_HEADER_BYTES,
+};
+
+/// Both ends of a connection are in this process.
+const IDLE_CONNECTIONS: usize = 5000;
+
+/// Connections that the broker serves, this one included.
+fn served(client: &mut Raw) -> u32 {
+    let reply = client.ask(&DescribeClusterRequest { broker: None });
+    reply.brokers[0].shards.iter().map(|shard| shard.connections).sum()
+}
+
+fn wait_until_served(client: &mut Raw, count: u32) {
+    let begun = Instant::now();
+    while served(client) != count {
+        assert!(begun.elapsed() < HANG_GUARD, "there are {} connections, not {count}", served(client));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn thousands_of_idle_connections_are_served() {
+    let (open_files_max, _) = open_files_limit();
+    let count = IDLE_CONNECTIONS.min(open_files_max.saturating_sub(500) / 2);
+    assert!(count >= 200, "RLIMIT_NOFILE is {open_files_max}");
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut idle: Vec<Raw> = (0..count).map(|_| Raw::connect(broker.addr())).collect();
+    let mut client = Raw::connect(broker.addr());
+    wait_until_served(&mut client, u32::try_from(count + 1).unwrap());
+    let topic = client.create("t", TopicConfig::default());
+    client.produce(topic, 0, batch(&["v"]));
+    for idle in idle.iter_mut().step_by(97) {
+        assert_eq!(idle.read_all(topic, 0).len(), 1);
+    }
+    drop(idle);
+    wait_until_served(&mut client, 1);
+    stop(broker);
+}
+
+/// The soft and the hard limit on open files.
+fn open_files_limit() -> (usize, usize) {
+    let text = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = text.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut numbers = line.split_whitespace().skip(3).map(|word| word.parse().unwrap_or(usize::MAX));
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.limits.connections_max = 3;
+    let broker = broker::start(config).unwrap();
+    let mut clients: Vec<Raw> = (0..3).map(|_| Raw::connect(broker.addr())).collect();
+    let mut fourth = Raw::silent(broker.addr());
+    let hello = HelloRequest { client_id: "test".to_owned(), versions: Api::ranges(), shard_wanted: None };
+    fourth.send(&hello, &[]);
+    assert_eq!(fourth.refusal().1.error, ErrorCode::TooManyConnections);
+    drop(clients.pop());
+    wait_until_served(&mut clients[0], 2);
+    drop(Raw::connect(broker.addr()));
+    stop(broker);
+}
+
+#[test]
+fn who_does_not_say_hello_is_disconnected() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.limits.hello_timeout = "300ms".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let hello = HelloRequest { client_id: "test".to_owned(), versions: Api::ranges(), shard_wanted: None };
+    let hello = encode_request(1, &hello, 0);
+    for said in [0, 1, FRAME_HEADER_BYTES, hello.len() - 1] {
+        let mut client = Raw::silent(broker.addr());
+        client.stream.write_all(&hello[..said]).unwrap();
+        assert!(client.is_at_end(), "{said} bytes of Hello are enough to stay");
+    }
+    // Who has said it may be silent for longer.
+    let mut client = Raw::connect(broker.addr());
+    thread::sleep(Duration::from_millis(900));
+    assert_eq!(client.topic("t").error, ErrorCode::UnknownTopicOrPartition);
+    stop(broker);
+}
+
+#[test]
+fn who_stops_in_the_middle_of_a_request_is_disconnected() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.limits.read_timeout = "300ms".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let topic = Raw::connect(broker.addr()).create("t", TopicConfig::default());
+    for attachment_bytes in [0, 1 << 20] {
+        let mut client = Raw::connect(broker.addr());
+        let fetch = encode_request(1, &fetch_request(topic, 0, 0, 0, 0), attachment_bytes);
+        let cut = if attachment_bytes == 0 { fetch.len() - 1 } else { fetch.len() };
+        client.stream.write_all(&fetch[..cut]).unwrap();
+        assert!(client.is_at_end());
+    }
+    stop(broker);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_bounded_and_then_disconnected() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.limits.write_timeout = "2s".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let mut other = Raw::connect(broker.addr());
+    let topic = other.create("t", TopicConfig::default());
+    for number in 0..8 {
+        other.produce(topic, 0, batch(&[noise(1 << 20, number)]));
+    }
+    // 500 times 8 MiB would be 4 GB: the broker holds what one connection may have, and stops reading its requests.
+    let mut stuck = Raw::connect(broker.addr());
+    for _ in 0..500 {
+        stuck.send(&fetch_request(topic, 0, 0, 0, 0), &[]);
+    }
+    for offset in 8..200 {
+        assert_eq!(other.produce(topic, 0, batch(&["v"])).base_offset.0, offset);
+    }
+    assert!(resident_bytes() < 1 << 30, "{} bytes are resident", resident_bytes());
+    wait_until_served(&mut other, 1);
+    drop(stuck);
+    assert_eq!(other.read_all(topic, 0).len(), 200);
+    stop(broker);
+}
+
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn a_connection_that_asks_for_a_shard_that_is_not_there_is_served_by_another() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let (mut client, hello): (Raw, HelloReply) = Raw::connect_to_shard(broker.addr(), Some(77));
+    assert!(hello.shard < 2);
+    client.create("t", TopicConfig::default());
+    stop(broker);
+}

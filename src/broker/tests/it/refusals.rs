@@ -1,1 +1,75 @@
-//! Placeholder.
+//! A broker that cannot start says why, and leaves nothing behind.
+
+use crate::support::{Raw, Site, config, refused, stop};
+use broker::Config;
+use std::{fs, net::TcpListener};
+use wire::TopicConfig;
+
+#[test]
+fn one_data_directory_has_one_broker() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let words = refused(site.config(1));
+    assert!(words.contains("in use by") && words.contains(&std::process::id().to_string()), "{words}");
+    Raw::connect(broker.addr()).create("t", TopicConfig::default());
+    stop(broker);
+    stop(site.start(1));
+}
+
+#[test]
+fn a_taken_port_is_named_with_its_key() {
+    let site = Site::new();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    let mut taken = site.config(1);
+    taken.listen.address = address;
+    let words = refused(taken);
+    assert!(words.contains(&address.to_string()) && words.contains("listen.address"), "{words}");
+    let mut taken = site.config(1);
+    taken.http.address = address;
+    let words = refused(taken);
+    assert!(words.contains(&address.to_string()) && words.contains("http.address"), "{words}");
+
+    // Neither can a second broker join the first by SO_REUSEPORT.
+    let broker = site.start(1);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut second = config(folder.path(), 1);
+    second.listen.address = broker.addr();
+    let words = refused(second);
+    assert!(words.contains("listen.address"), "{words}");
+    stop(broker);
+}
+
+/// A directory without write permission is no obstacle to root, which runs the tests in some places: a file in its place is to all.
+#[test]
+fn a_data_directory_that_cannot_be_one_is_named() {
+    let site = Site::new();
+    let path = site.folder.path().join("a file");
+    fs::write(&path, "not a directory").unwrap();
+    for data in [path.clone(), path.join("below")] {
+        let words = refused(config(&data, 1));
+        assert!(words.contains("a file"), "{words}");
+    }
+}
+
+#[test]
+fn damaged_metadata_stops_the_start_instead_of_losing_topics() {
+    let site = Site::new();
+    let broker = site.start(1);
+    Raw::connect(broker.addr()).create("t", TopicConfig::default());
+    stop(broker);
+    for entry in fs::read_dir(site.folder.path().join("metadata")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let words = refused(site.config(1));
+    assert!(words.contains("metadata"), "{words}");
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest_and_its_place() {
+    let error = Config::from_toml("[memory]\nin_flight_bytes_mx = \"1GiB\"\n").unwrap_err().to_string();
+    assert!(error.contains("in_flight_bytes_mx") && error.contains("`in_flight_bytes_max`"), "{error}");
+    assert!(error.contains(":2:"), "{error}");
+    let error = Config::from_toml("[lissten]\n").unwrap_err().to_string();
+    assert!(error.contains("`listen`"), "{error}");
+}

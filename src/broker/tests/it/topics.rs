@@ -1,1 +1,131 @@
-//! Placeholder.
+//! Topics come, change, and go; what cannot be done is said in words.
+
+use crate::support::{Raw, Site, batch, stop};
+use wire::{
+    AlterTopicReply, AlterTopicRequest, Change, CreateTopicRequest, DeleteTopicRequest, DescribeTopicRequest, ErrorCode,
+    ListTopicsRequest, MetadataRequest, TopicConfig, TopicConfigChanges,
+};
+
+fn create_error(client: &mut Raw, name: &str, config: TopicConfig) -> (ErrorCode, String) {
+    let reply = client.ask(&CreateTopicRequest { name: name.to_owned(), config, validate_only: false });
+    (reply.error, reply.message.unwrap_or_default())
+}
+
+fn alter(client: &mut Raw, name: &str, changes: TopicConfigChanges) -> AlterTopicReply {
+    client.ask(&AlterTopicRequest { name: name.to_owned(), changes, validate_only: false })
+}
+
+fn names(client: &mut Raw, prefix: &str) -> Vec<String> {
+    let reply = client.ask(&ListTopicsRequest { prefix: prefix.to_owned() });
+    assert_eq!(reply.error, ErrorCode::None);
+    reply.topics.into_iter().map(|topic| topic.name).collect()
+}
+
+#[test]
+fn a_topic_lives_from_create_to_delete_across_restarts() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let config = TopicConfig { partitions: 2, retention_bytes: Some(1 << 30), ..TopicConfig::default() };
+    let topic = client.create("orders", config.clone());
+    client.create("other", TopicConfig::default());
+    client.create("orders.late", TopicConfig::default());
+    assert_eq!(names(&mut client, ""), ["orders", "orders.late", "other"]);
+    assert_eq!(names(&mut client, "orders"), ["orders", "orders.late"]);
+    client.produce(topic, 1, batch(&["a", "b"]));
+
+    let changes = TopicConfigChanges { partitions: Some(5), retention_bytes: Change::Unset, ..TopicConfigChanges::default() };
+    let altered = alter(&mut client, "orders", changes);
+    assert_eq!((altered.error, altered.config.partitions, altered.config.retention_bytes), (ErrorCode::None, 5, None));
+    client.produce(topic, 4, batch(&["c"]));
+    stop(broker);
+
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let described = client.ask(&DescribeTopicRequest { name: "orders".to_owned() });
+    assert_eq!((described.error, described.id, &described.config), (ErrorCode::None, topic, &altered.config));
+    let ends: Vec<u64> = described.partitions.iter().map(|part| part.log_end.0).collect();
+    assert_eq!(ends, [0, 2, 0, 0, 1]);
+    assert!(described.created_ms > 1_700_000_000_000);
+
+    let deleted = client.ask(&DeleteTopicRequest { name: "orders".to_owned() });
+    assert_eq!(deleted.error, ErrorCode::None);
+    assert_eq!(client.topic("orders").error, ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(client.try_produce(topic, 1, batch(&["x"])).error, ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(client.fetch(topic, 1, 0).0.error, ErrorCode::UnknownTopicOrPartition);
+
+    // The same name again is another topic: nothing of the old one shows.
+    let again = client.create("orders", config);
+    assert_ne!(again, topic);
+    assert!(client.read_all(again, 1).is_empty());
+    stop(broker);
+
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    assert_eq!(names(&mut client, ""), ["orders", "orders.late", "other"]);
+    assert_eq!(client.topic("orders").id, again);
+    assert_eq!(client.fetch(topic, 1, 0).0.error, ErrorCode::UnknownTopicOrPartition);
+    assert!(client.read_all(again, 1).is_empty());
+    let folders = std::fs::read_dir(site.folder.path().join("topics")).unwrap().count();
+    assert!(folders <= 3, "{folders} folders for three topics: a deleted one is still there");
+    stop(broker);
+}
+
+#[test]
+fn what_a_topic_cannot_be_is_refused_in_words() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let good = TopicConfig::default;
+    client.create("taken", good());
+    let cases: [(&str, TopicConfig, ErrorCode, &str); 8] = [
+        ("taken", good(), ErrorCode::TopicExists, "taken"),
+        ("", good(), ErrorCode::InvalidTopicName, ""),
+        ("a/b", good(), ErrorCode::InvalidTopicName, "/"),
+        ("..", good(), ErrorCode::InvalidTopicName, ".."),
+        ("t", TopicConfig { partitions: 0, ..good() }, ErrorCode::InvalidPartitions, "partitions"),
+        ("t", TopicConfig { partitions: 1001, ..good() }, ErrorCode::InvalidPartitions, "1000"),
+        ("t", TopicConfig { replication_factor: 3, ..good() }, ErrorCode::InvalidReplicationFactor, "replication_factor"),
+        ("t", TopicConfig { message_bytes_max: 20 << 20, ..good() }, ErrorCode::InvalidConfig, "message_bytes_max"),
+    ];
+    for (name, config, code, words) in cases {
+        let (error, message) = create_error(&mut client, name, config);
+        assert_eq!(error, code, "{name:?}: {message}");
+        assert!(message.contains(words), "{message:?} does not say {words:?}");
+    }
+    let long = "x".repeat(250);
+    assert_eq!(create_error(&mut client, &long, good()).0, ErrorCode::InvalidTopicName);
+    client.create(&long[..249], good());
+
+    let fewer = TopicConfigChanges { partitions: Some(0), ..TopicConfigChanges::default() };
+    assert_eq!(alter(&mut client, "taken", fewer).error, ErrorCode::InvalidPartitions);
+    let nothing = TopicConfigChanges::default;
+    assert_eq!(alter(&mut client, "nowhere", nothing()).error, ErrorCode::UnknownTopicOrPartition);
+    let deleted = client.ask(&DeleteTopicRequest { name: "nowhere".to_owned() });
+    assert_eq!(deleted.error, ErrorCode::UnknownTopicOrPartition);
+    let described = client.ask(&DescribeTopicRequest { name: "nowhere".to_owned() });
+    assert_eq!(described.error, ErrorCode::UnknownTopicOrPartition);
+
+    let only = CreateTopicRequest { name: "valid".to_owned(), config: good(), validate_only: true };
+    assert_eq!(client.ask(&only).error, ErrorCode::None);
+    assert_eq!(client.topic("valid").error, ErrorCode::UnknownTopicOrPartition);
+    stop(broker);
+}
+
+#[test]
+fn metadata_tells_what_changed_since_a_version() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    client.create("a", TopicConfig::default());
+    let gone = client.create("b", TopicConfig { partitions: 3, ..TopicConfig::default() });
+    let all = client.ask(&MetadataRequest { topics: None, since_version: 0 });
+    assert_eq!((all.only_changes, all.topics.len(), all.brokers.len()), (false, 2, 1));
+    assert_eq!(all.brokers[0].port, broker.addr().port());
+    client.create("c", TopicConfig::default());
+    client.ask(&DeleteTopicRequest { name: "b".to_owned() });
+    let news = client.ask(&MetadataRequest { topics: None, since_version: all.version });
+    let names: Vec<&str> = news.topics.iter().map(|topic| topic.name.as_str()).collect();
+    assert_eq!((news.only_changes, names, news.deleted), (true, vec!["c"], vec![gone]));
+    stop(broker);
+}
