@@ -174,7 +174,7 @@ mod tests {
         let cluster = first.superblock.cluster_id.clone();
         drop(first);
         let second = DataDirectory::open(&config).unwrap();
-        assert_eq!((second.superblock.boot, second.superblock.cluster_id.clone()), (2, cluster));
+        assert_eq!((second.superblock.boot, second.superblock.cluster_id), (2, cluster));
     }
 
     #[test]
