@@ -16,6 +16,10 @@ const FLUSH_PARTITIONS_MAX: usize = 64;
 /// Partitions flushed at the same time: small writes into different files, so that the latency of one does not bound the rate of all.
 pub(crate) const FLUSHES_IN_FLIGHT_MAX: usize = 8;
 
+/// Bytes written straight into segments after which a checkpoint is due: a restart scans the tails of those segments, at about the speed of the
+/// disk, so that this is a second or two of the time until it serves.
+pub(crate) const DIRECT_BYTES_PER_CHECKPOINT: u64 = 2 << 30;
+
 /// Flushes and seals until the log is closed.
 pub(crate) async fn run(shard: Rc<Shard>) {
     while !shard.closed.get() && shard.failure.get().is_none() {
@@ -58,18 +62,19 @@ pub(crate) async fn seal_one(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
 
 /// Writes checkpoints when the log has grown, until it is closed.
 pub(crate) async fn run_checkpoints(shard: Rc<Shard>) {
-    let mut written_at = 0;
+    let (mut logged_at, mut direct_at) = (0, 0);
     while !shard.closed.get() && shard.failure.get().is_none() {
         let wake = shard.checkpoint_work.notified();
-        let written = shard.counters.get().group_bytes;
+        let stats = shard.counters.get();
         let grown = shard.wal.borrow().live_bytes() > shard.options.wal_bytes_max / 3;
-        let due = grown && written - written_at >= shard.options.wal_file_bytes / 2;
+        let logged = grown && stats.group_bytes - logged_at >= shard.options.wal_file_bytes / 2;
+        let due = logged || stats.direct_bytes - direct_at >= DIRECT_BYTES_PER_CHECKPOINT;
         if !due && !shard.checkpoint_wanted.get() {
             wake.await;
             continue;
         }
         shard.checkpoint_wanted.set(false);
-        written_at = written;
+        (logged_at, direct_at) = (stats.group_bytes, stats.direct_bytes);
         // The failure is latched; whoever waits was told.
         let _ = checkpoint::run(&shard, Reach::Due).await;
     }

@@ -61,6 +61,7 @@ pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>, lock: Segments
         drop(lock);
         shard.requeue(&partition);
         shard.housekeep();
+        shard.checkpoint_work.notify_waiters();
     })
     .detach();
 }

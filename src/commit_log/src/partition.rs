@@ -155,10 +155,13 @@ impl Inner {
     pub(crate) fn recovered(shard: &Shard, state: &PartitionState) -> Self {
         let end = state.end();
         let start = state.log_start.min(end);
+        // The note of an epoch may be durable where the batches before it are not: an epoch does not start behind the end.
+        let mut epochs = state.epochs.clone();
+        epochs.truncate(Offset(end.0 + 1));
         let mut inner = Self {
             options: state.options,
             marks: Watermarks::recovered(start, state.high_watermark.max(start).min(end), end),
-            epochs: state.epochs.clone(),
+            epochs,
             pending: VecDeque::new(),
             pending_bytes: 0,
             cached: VecDeque::new(),
