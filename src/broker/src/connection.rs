@@ -146,7 +146,7 @@ impl Incoming {
 }
 
 impl Connection {
-    fn new(shard: &Shard, stream: Stream, counted: Counted) -> Rc<Self> {
+    fn new(shard: &Shard, stream: Stream, counted: Counted, hello_deadline: Monotonic) -> Rc<Self> {
         let memory = &shard.config.memory;
         Rc::new(Connection {
             stream,
@@ -156,7 +156,7 @@ impl Connection {
             output: Output::default(),
             closed: Cell::new(false),
             closing: Notify::new(),
-            read_deadline: Cell::new(Some(shards::clock::monotonic_coarse() + shard.config.limits.hello_timeout.0)),
+            read_deadline: Cell::new(Some(hello_deadline)),
             client_id: RefCell::default(),
             _counted: counted,
         })
@@ -204,13 +204,19 @@ pub(crate) async fn accepted(shard: Rc<Shard>, stream: Stream) {
             }
             Err(error) => tracing::warn!("a connection could not be handed to shard {wanted}: {error}"),
         },
-        _ => serve(shard, stream, counted).await,
+        _ => serve(shard, stream, counted, deadline).await,
     }
 }
 
+/// Serves a connection that another shard accepted: its Hello is there.
+pub(crate) async fn handed_over(shard: Rc<Shard>, stream: Stream, counted: Counted) {
+    let deadline = shards::clock::monotonic_coarse() + shard.config.limits.hello_timeout.0;
+    serve(shard, stream, counted, deadline).await;
+}
+
 /// Serves a connection until it ends.
-pub(crate) async fn serve(shard: Rc<Shard>, stream: Stream, counted: Counted) {
-    let connection = Connection::new(&shard, stream, counted);
+async fn serve(shard: Rc<Shard>, stream: Stream, counted: Counted, hello_deadline: Monotonic) {
+    let connection = Connection::new(&shard, stream, counted, hello_deadline);
     let number = shard.connections.borrow_mut().add(&connection);
     let end = read_requests(&shard, &connection).await;
     match end {

@@ -9,7 +9,7 @@ use super::{Connection, End, Incoming, Refused, RequestHolds, output::ReplyTo};
 use crate::shard::{OpenRequest, Shard};
 use shards::{
     buffer::{BufferMut, Shared, allocate_plain},
-    clock,
+    clock::{self, Monotonic},
 };
 use std::rc::Rc;
 use wire::{ErrorCode, FrameError, FrameHeader, limits::FRAME_HEADER_BYTES};
@@ -37,12 +37,25 @@ pub(super) struct FrameReader<'a> {
     more_waits: bool,
     /// A whole request has arrived once.
     greeted: bool,
+    /// Until then it must have.
+    hello_deadline: Option<Monotonic>,
 }
 
 impl<'a> FrameReader<'a> {
     pub(super) fn new(shard: &'a Rc<Shard>, connection: &'a Rc<Connection>) -> Self {
         let sniffed = Box::new([0; SNIFF_BYTES]);
-        FrameReader { shard, connection, sniffed, buffer: None, start: 0, end: 0, more_waits: false, greeted: false }
+        let hello_deadline = connection.read_deadline.get();
+        FrameReader {
+            shard,
+            connection,
+            sniffed,
+            buffer: None,
+            start: 0,
+            end: 0,
+            more_waits: false,
+            greeted: false,
+            hello_deadline,
+        }
     }
 
     /// The next request.
@@ -89,7 +102,7 @@ impl<'a> FrameReader<'a> {
         let turn = self.connection.turns.acquire(1).await;
         let connection_bytes = self.connection.in_flight.acquire(bytes).await;
         let shard_bytes = self.shard.in_flight.acquire_within(bytes, wait).await.ok_or_else(overloaded)?;
-        self.connection.read_deadline.set(Some(clock::monotonic_coarse() + self.shard.config.limits.read_timeout.0));
+        self.going_on();
         let open = OpenRequest::new(self.shard);
         Ok(RequestHolds { _turn: turn, _connection_bytes: connection_bytes, _shard_bytes: shard_bytes, _open: open })
     }
@@ -169,11 +182,10 @@ impl<'a> FrameReader<'a> {
         }
     }
 
-    /// A request has begun: its bytes must go on arriving. Before Hello the deadline set when the connection began stands.
+    /// A request has begun: its bytes must go on arriving. For Hello the deadline set when the connection began stands.
     fn going_on(&self) {
-        if self.greeted {
-            self.connection.read_deadline.set(Some(clock::monotonic_coarse() + self.shard.config.limits.read_timeout.0));
-        }
+        let next = || clock::monotonic_coarse() + self.shard.config.limits.read_timeout.0;
+        self.connection.read_deadline.set(if self.greeted { Some(next()) } else { self.hello_deadline });
     }
 }
 

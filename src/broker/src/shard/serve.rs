@@ -226,7 +226,7 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
         Mail::Wake { id } => calls::woken(shard, id),
         Mail::Connection { handover, counted } => match Stream::from_handover(handover) {
             Ok(stream) if !shard.is_stopping() => {
-                executor::spawn(connection::serve(Rc::clone(shard), stream, counted)).detach();
+                executor::spawn(connection::handed_over(Rc::clone(shard), stream, counted)).detach();
             }
             Ok(stream) => stream.shutdown(),
             Err(error) => tracing::warn!(shard = shard.id.0, "a connection could not be taken over: {error}"),

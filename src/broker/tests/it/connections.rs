@@ -113,7 +113,7 @@ fn who_stops_in_the_middle_of_a_request_is_disconnected() {
 fn a_client_that_does_not_read_is_bounded_and_then_disconnected() {
     let site = Site::new();
     let mut config = site.config(1);
-    config.limits.write_timeout = "2s".parse().unwrap();
+    config.limits.write_timeout = "5s".parse().unwrap();
     let broker = broker::start(config).unwrap();
     let mut other = Raw::connect(broker.addr());
     let topic = other.create("t", TopicConfig::default());
@@ -128,6 +128,7 @@ fn a_client_that_does_not_read_is_bounded_and_then_disconnected() {
     for offset in 8..200 {
         assert_eq!(other.produce(topic, 0, batch(&["v"])).base_offset.0, offset);
     }
+    wait_until_served(&mut other, 2);
     assert!(resident_bytes() < 1 << 30, "{} bytes are resident", resident_bytes());
     wait_until_served(&mut other, 1);
     drop(stuck);
