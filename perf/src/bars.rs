@@ -165,6 +165,14 @@ impl Judged {
         Judged { name, what: what.into(), limit, value: spread.median, spread: Some(spread), detail, verdict }
     }
 
+    /// The same, not passed when a run behind it was invalid or not kept up.
+    pub(crate) fn doubted(mut self, doubt: bool) -> Judged {
+        if doubt && self.verdict == Verdict::Pass {
+            self.verdict = Verdict::Noisy;
+        }
+        self
+    }
+
     fn print(&self) {
         let (sign, bound) = match self.limit {
             Limit::AtLeast(bound) => (">=", bound),

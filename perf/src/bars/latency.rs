@@ -45,6 +45,7 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
     let rise: Vec<f64> = found.ours.iter().map(|(low, high)| high / low).collect();
     let low_ms = median(found.ours.iter().map(|(low, _)| *low));
     let high_ms = median(found.ours.iter().map(|(_, high)| *high));
+    let doubt = !notes.is_empty();
     let notes = if notes.is_empty() { String::new() } else { format!("; {}", notes.join("; ")) };
     Ok(vec![
         Judged::ratio(
@@ -60,7 +61,8 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
             Limit::AtMost(4.0),
             super::pairs::Spread::of(&rise),
             format!("{high_ms:.3} ms / {low_ms:.3} ms{notes}"),
-        ),
+        )
+        .doubted(doubt),
     ])
 }
 
