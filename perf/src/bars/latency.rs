@@ -62,6 +62,7 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
             super::pairs::Spread::of(&rise),
             format!("{high_ms:.3} ms / {low_ms:.3} ms{notes}"),
         )
+        .doubted(doubt)
         .doubted(doubt),
     ])
 }
