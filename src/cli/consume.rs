@@ -105,12 +105,7 @@ fn chosen(args: &Args, partition_count: u32) -> Result<Vec<u32>, Failure> {
     Ok(partitions)
 }
 
-fn print_batch(
-    printer: &mut Printer<'_>,
-    ranges: &mut Ranges,
-    consumer: &Consumer,
-    batch: &FetchedBatch,
-) -> Result<(), Failure> {
+fn print_batch(printer: &mut Printer<'_>, ranges: &mut Ranges, consumer: &Consumer, batch: &FetchedBatch) -> Result<(), Failure> {
     let partition = batch.partition();
     for record in batch.records() {
         if ranges.ends_before(partition, &record) || printer.full() {

@@ -79,12 +79,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 async fn send_all(client: &Client, args: &Args) -> Result<(), Failure> {
     // A topic that does not exist is found before anything is read.
     client.topic(&args.topic).await?;
-    let options = ProducerOptions {
-        acks: args.acks,
-        compression: args.compression,
-        linger: args.linger.0,
-        ..ProducerOptions::default()
-    };
+    let options =
+        ProducerOptions { acks: args.acks, compression: args.compression, linger: args.linger.0, ..ProducerOptions::default() };
     let producer = client.producer(options);
     let mut input = Input::open(&args.files, args.key_separator.as_deref());
     let mut report = Report::start(args.quiet, args.files.len());

@@ -130,8 +130,7 @@ mod tests {
 
     #[test]
     fn base64_of_the_rfc() {
-        let cases =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         for (plain, text) in cases {
             assert_eq!(base64(plain.as_bytes()), text);
         }

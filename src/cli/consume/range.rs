@@ -67,8 +67,7 @@ impl Ranges {
             Moment::Time(time) => offsets(OffsetAt::Timestamp(TimestampMs(time))).await?,
             Moment::Offset(offset) => partitions.iter().map(|partition| (*partition, Offset(offset))).collect(),
         };
-        let mut ends: BTreeMap<u32, Offset> =
-            if until.follow { BTreeMap::new() } else { offsets(OffsetAt::Latest).await? };
+        let mut ends: BTreeMap<u32, Offset> = if until.follow { BTreeMap::new() } else { offsets(OffsetAt::Latest).await? };
         if let Some(offset) = until.offset {
             for partition in partitions {
                 let end = ends.entry(*partition).or_insert(offset);

@@ -116,9 +116,7 @@ fn split(line: Vec<u8>, separator: Option<&[u8]>) -> Message {
         Some((at, at + separator.len()))
     });
     match found {
-        Some((key_end, value_begin)) => {
-            Message { key: Some(line[..key_end].to_vec()), value: line[value_begin..].to_vec() }
-        }
+        Some((key_end, value_begin)) => Message { key: Some(line[..key_end].to_vec()), value: line[value_begin..].to_vec() },
         None => Message { key: None, value: line },
     }
 }
