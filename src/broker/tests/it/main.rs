@@ -1,5 +1,6 @@
 //! The broker end to end: real shards, real sockets, a real disk, and a client that writes frames by hand.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
+#![expect(clippy::disallowed_methods, reason = "the client's side runs on ordinary threads, by the clock of the machine")]
 
 mod connections;
 mod frames;

@@ -66,7 +66,7 @@ pub(crate) fn stop(broker: BrokerHandle) {
 /// The words of the error that a start ends with.
 pub(crate) fn refused(config: Config) -> String {
     let started: Result<BrokerHandle, BrokerError> = broker::start(config);
-    started.err().expect("the broker started").to_string()
+    started.expect_err("the broker started").to_string()
 }
 
 /// A reply as it came.
