@@ -21,7 +21,7 @@ pub(crate) fn value(number: u64) -> Vec<u8> {
     while bytes.len() < end {
         let word = draw.next();
         // Half of the words repeat, so that compression has something to do.
-        let repeats = if word % 2 == 0 { 4 } else { 1 };
+        let repeats = if word.is_multiple_of(2) { 4 } else { 1 };
         for _ in 0..repeats {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
