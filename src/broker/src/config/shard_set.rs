@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 /// The most shards one broker runs; bounds what a range in the configuration can expand to.
 pub(super) const SHARDS_MAX: u16 = 1024;
 
-/// A non-empty, ascending set of shard numbers below [`SHARDS_MAX`].
+/// A non-empty, ascending set of shard numbers below `SHARDS_MAX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardSet(Vec<u16>);
 
