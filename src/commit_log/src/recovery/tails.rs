@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::disk::{DiskError, File, OpenOptions};
-use shards::{buffer, executor};
+use shards::executor;
 
 use crate::directory::segment_path;
 use crate::format::BLOCK_BYTES;
@@ -49,13 +49,8 @@ async fn scan(segment: &SegmentToScan) -> Result<Option<SegmentTail>, DiskError>
         }
         executor::yield_if_needed().await;
     }
-    let (tail, _) = scan.finish();
-    if !tail.runs.is_empty() {
-        rewrite(&file, 0, BLOCK_BYTES as u64).await?;
-        rewrite(&file, segment.from_position, tail.end_position().min(length)).await?;
-        file.truncate(length).await?;
-    }
     file.close().await?;
+    let (tail, _) = scan.finish();
     if let Err(error) = header {
         let path = path.display();
         if tail.runs.is_empty() && segment.from_position == BLOCK_BYTES as u64 {
@@ -65,21 +60,4 @@ async fn scan(segment: &SegmentToScan) -> Result<Option<SegmentTail>, DiskError>
         tracing::error!(%path, %error, "the header of a segment is damaged; its batches are whole");
     }
     Ok(Some(tail))
-}
-
-/// Writes the same bytes over the blocks from `start` to `end`. What is read may be in no more than a cache whose loss a failed sync has already
-/// reported, to the process before this one: no later sync answers for it, unless it is written again.
-async fn rewrite(file: &File, start: u64, end: u64) -> Result<(), DiskError> {
-    let mut position = start;
-    while position < end {
-        let length = usize::try_from(end - position).map_or(READ_BYTES, |left| left.min(READ_BYTES));
-        let bytes = file.read_at(position, length).await?;
-        let mut copy = buffer::allocate(length);
-        copy[..bytes.len()].copy_from_slice(&bytes);
-        copy[bytes.len()..].fill(0);
-        file.write_at(position, copy.freeze()).await?;
-        position += length as u64;
-        executor::yield_if_needed().await;
-    }
-    Ok(())
 }
