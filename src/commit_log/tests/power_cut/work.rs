@@ -115,7 +115,10 @@ impl Work {
         self.oracle.borrow_mut().partitions.insert(key, Expected::new(Existence::Creating));
         match self.log.create_partition(key, options()) {
             Ok(_) => {}
-            Err(commit_log::CreateError::Failed(failed)) => return Err(failed),
+            Err(commit_log::CreateError::Failed(failed)) => {
+                self.oracle.borrow_mut().partitions.remove(&key);
+                return Err(failed);
+            }
             Err(error) => panic!("{key:?}: {error}"),
         }
         if random::below(2) == 0 {
