@@ -83,6 +83,12 @@ impl<M: Send + 'static> Mesh<M> {
         self.local.close();
     }
 
+    /// Closes the end of a shard that has failed, and takes in what the others still send until they close theirs.
+    pub(crate) async fn fail(&self) {
+        self.local.fail();
+        while self.recv().await.is_some() {}
+    }
+
     /// Completes once everything sent before [`Mesh::close`] has gone out.
     pub async fn closed(&self) {
         poll_fn(|context| self.local.poll_closed(context)).await;

@@ -115,7 +115,8 @@ impl<M, E: Display> Running<M, E> {
         self.inner.stalls()
     }
 
-    /// Waits until every shard has ended. Returns at once with the first failure.
+    /// Waits until every shard has ended: their files and sockets are closed then. Returns the first failure. When a shard has
+    /// failed, the others have to be told to end: the process ends soon after the failure if they have not.
     pub fn join(self) -> Result<(), RunError<E>> {
         self.inner.join()
     }

@@ -23,6 +23,8 @@ pub(super) struct Local<M> {
     /// The other shards that have closed their end.
     sources_closed: RefCell<Box<[bool]>>,
     closing: Cell<bool>,
+    /// The shard has failed: tasks that have not heard of it yet send into the void.
+    failed: Cell<bool>,
     /// The lanes to the others have been closed.
     closed: Cell<bool>,
     /// Those who wait for that.
@@ -46,6 +48,7 @@ impl<M> Local<M> {
             receiver: RefCell::default(),
             sources_closed: RefCell::new(sources_closed),
             closing: Cell::new(false),
+            failed: Cell::new(false),
             closed: Cell::new(false),
             closers: RefCell::default(),
         }
@@ -68,6 +71,9 @@ impl<M> Local<M> {
     }
 
     pub(super) fn send(&self, target: ShardId, message: M) -> Result<(), MeshFull<M>> {
+        if self.failed.get() {
+            return Ok(());
+        }
         assert!(!self.closing.get(), "a message was sent after the mesh was closed");
         if target == self.shard {
             return self.send_to_self(message);
@@ -116,6 +122,11 @@ impl<M> Local<M> {
             self.want_flush();
             self.wake_receiver();
         }
+    }
+
+    pub(super) fn fail(&self) {
+        self.failed.set(true);
+        self.close();
     }
 
     /// The flusher: one task per mesh. Moves every outbox as far as it goes.

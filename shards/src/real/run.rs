@@ -1,11 +1,12 @@
 use std::fmt::Display;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use glommio::{CpuSet, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacem
 use super::ticker::{self, MonitorStop, Pulse};
 use super::{Shard, affinity, memory, probe};
 use crate::machine::{self, Entered, Machine};
-use crate::mesh::{Mesh, Remote, Wires};
+use crate::mesh::{Mesh, Remote, WakerSlot, Wires};
 use crate::run::{RunError, RunOptions, ShardContext, fatal};
 use crate::{IO_MEMORY_BYTES_MIN, RING_DEPTH, ShardId, TICK, clock};
 
@@ -53,22 +54,33 @@ struct Seed<M, F, E> {
 }
 
 /// Holds the shards until all are up, or sends them away when one is not.
-#[derive(Default)]
 struct Gate {
-    open: Mutex<Option<bool>>,
-    changed: Condvar,
+    open: OnceLock<bool>,
+    /// One per shard.
+    waiting: Box<[WakerSlot]>,
 }
 
 impl Gate {
-    fn decide(&self, open: bool) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(open);
-        self.changed.notify_all();
+    fn new(shard_count: u16) -> Gate {
+        Gate { open: OnceLock::new(), waiting: (0..shard_count).map(|_| WakerSlot::default()).collect() }
     }
 
-    fn wait(&self) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = self.changed.wait_while(open, |open| open.is_none()).unwrap_or_else(PoisonError::into_inner);
-        open.unwrap_or(false)
+    /// The first decision counts.
+    fn decide(&self, open: bool) {
+        self.open.get_or_init(|| open);
+        self.waiting.iter().for_each(WakerSlot::wake);
+    }
+
+    async fn wait(&self, shard: ShardId) -> bool {
+        let waiting = &self.waiting[shard.index()];
+        let open = poll_fn(|context| {
+            waiting.set(context.waker());
+            self.open.get().map_or(Poll::Pending, |open| Poll::Ready(*open))
+        })
+        .await;
+        // The waker must be dropped on this thread.
+        waiting.clear();
+        open
     }
 }
 
@@ -112,12 +124,16 @@ where
     let options = Arc::new(options);
     let wires = Arc::new(Wires::new(shard_count));
     let main = Arc::new(main);
-    let gate = Arc::new(Gate::default());
+    let gate = Arc::new(Gate::new(shard_count));
     let failure = Arc::new(Failure::default());
     let pulses: Vec<Arc<Pulse>> = (0..shard_count).map(|_| Arc::default()).collect();
+    let mut supervision =
+        Supervision::start(pulses.clone(), Arc::clone(&failure), options.guards, options.plan.housekeeping.clone())
+            .map_err(|error| failed_start(ShardId(0), format!("cannot start the monitor thread: {error}")))?;
     let (started, starts) = mpsc::channel();
     let (results, outcomes) = mpsc::channel();
     let mut threads = Vec::new();
+    let mut up = Ok(());
     for shard in (0..shard_count).map(ShardId) {
         let seed = Seed {
             shard,
@@ -130,38 +146,56 @@ where
             results: results.clone(),
             failure: Arc::clone(&failure),
         };
-        let spawned = thread::Builder::new().name(format!("shard-{}", shard.0)).spawn(move || seed.run_or_abort());
-        match spawned {
+        match thread::Builder::new().name(format!("shard-{}", shard.0)).spawn(move || seed.run_or_abort()) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                gate.decide(false);
-                return Err(failed_start(shard, error.to_string()));
+                up = Err((shard, NotUp::Failed(error.to_string())));
+                break;
             }
         }
     }
-    let up = wait_until_up(&starts, shard_count, options.start_deadline);
+    let up = up.and_then(|()| wait_until_up(&starts, shard_count, options.start_deadline));
     gate.decide(up.is_ok());
-    up.map_err(|(shard, why)| failed_start(shard, why))?;
-    let supervision = Supervision::start(pulses, failure, options.guards, options.plan.housekeeping.clone())
-        .map_err(|error| failed_start(ShardId(0), format!("cannot start the monitor thread: {error}")))?;
+    if let Err((shard, why)) = up {
+        // One that hangs cannot be waited for.
+        if let NotUp::Failed(_) = why {
+            threads.into_iter().for_each(join_shard);
+        }
+        supervision.end();
+        return Err(failed_start(shard, why.to_string()));
+    }
     let remotes = (0..shard_count).map(|shard| Remote::new(Arc::clone(&wires), ShardId(shard))).collect();
     Ok(Running { remotes, threads, results: outcomes, supervision })
+}
+
+/// Why a shard did not come up.
+#[derive(Debug, thiserror::Error)]
+enum NotUp {
+    #[error("{0}")]
+    Failed(String),
+    #[error("it is not up after {0:?}")]
+    Late(Duration),
+}
+
+/// A panic on a shard has ended the process already.
+fn join_shard(thread: JoinHandle<()>) {
+    let _ = thread.join();
 }
 
 fn wait_until_up(
     starts: &Receiver<(ShardId, Result<(), String>)>,
     shard_count: u16,
     deadline: Duration,
-) -> Result<(), (ShardId, String)> {
+) -> Result<(), (ShardId, NotUp)> {
     let begin = Instant::now();
     let mut up = vec![false; usize::from(shard_count)];
     while let Some(late) = up.iter().position(|up| !up) {
         let late = ShardId(u16::try_from(late).expect("there are at most u16::MAX shards"));
         match starts.recv_timeout(deadline.saturating_sub(begin.elapsed())) {
             Ok((shard, Ok(()))) => up[shard.index()] = true,
-            Ok((shard, Err(why))) => return Err((shard, why)),
-            Err(RecvTimeoutError::Timeout) => return Err((late, format!("it is not up after {deadline:?}"))),
-            Err(RecvTimeoutError::Disconnected) => return Err((late, "its thread has ended".to_owned())),
+            Ok((shard, Err(why))) => return Err((shard, NotUp::Failed(why))),
+            Err(RecvTimeoutError::Timeout) => return Err((late, NotUp::Late(deadline))),
+            Err(RecvTimeoutError::Disconnected) => return Err((late, NotUp::Failed("its thread has ended".to_owned()))),
         }
     }
     Ok(())
@@ -204,16 +238,15 @@ impl<M, E: Display> Running<M, E> {
     }
 
     pub(crate) fn join(mut self) -> Result<(), RunError<E>> {
+        let mut outcome = Ok(());
         // Ends once every shard has reported and dropped its sender.
         while let Ok((shard, result)) = self.results.recv() {
-            result.map_err(|error| RunError::Shard { shard, error })?;
+            let result = result.map_err(|error| RunError::Shard { shard, error });
+            outcome = outcome.and(result);
         }
-        for thread in self.threads.drain(..) {
-            // A panic on a shard has ended the process already.
-            let _ = thread.join();
-        }
+        self.threads.drain(..).for_each(join_shard);
         self.supervision.end();
-        Ok(())
+        outcome
     }
 }
 
@@ -236,6 +269,7 @@ where
     fn run(self) {
         match self.make_executor() {
             Ok(executor) => {
+                self.pulse.begin();
                 // The executor still polls tasks that nobody awaits after its main future has returned, and drops them at its own end: the
                 // machine is theirs until then.
                 let entered = executor.run(self.run_in_executor());
@@ -267,38 +301,40 @@ where
     async fn run_in_executor(self) -> Entered {
         let shard = Rc::new(Shard::new(self.shard));
         let entered = machine::enter(Machine::Real(Rc::clone(&shard)));
-        let prepared = prepare(&shard, &self.options).await;
-        let up = prepared.is_ok();
-        // The starter may be gone, having seen another failure.
-        let _ = self.started.send((self.shard, prepared));
-        // Nothing else runs on this shard yet, so it may block.
-        if !up || !self.gate.wait() {
-            return entered;
-        }
         if self.options.guards {
             // Not awaited and not kept: it ends with the executor.
             glommio::spawn_local(ticker::tick(Rc::clone(&shard), Arc::clone(&self.pulse))).detach();
         }
-        let mesh = Mesh::connect(Arc::clone(&self.wires), self.shard);
-        let context = ShardContext { shard: self.shard, shard_count: self.options.plan.shard_count(), mesh: mesh.clone() };
-        let result = shard.spawn((self.main)(context)).await;
-        match &result {
-            Ok(()) => {
-                mesh.close();
-                mesh.closed().await;
-            }
-            Err(error) => {
-                self.failure.note(format!("{} failed: {error}", self.shard));
-                // Its end of the mesh stays, so that the first thing the program hears of is the cause, not that a shard left.
-                std::mem::forget(mesh);
-            }
+        let prepared = prepare(&shard, &self.options).await;
+        let up = prepared.is_ok();
+        // The starter may be gone, having seen another failure.
+        let _ = self.started.send((self.shard, prepared));
+        if up && self.gate.wait(self.shard).await {
+            self.run_main(&shard).await;
         }
         // Closes that were queued when files and sockets were dropped get their turn.
         clock::sleep(TICK).await;
+        shard.disk_idle().await;
         self.pulse.end();
-        // Whoever started the machine may not wait for the end.
-        let _ = self.results.send((self.shard, result));
         entered
+    }
+
+    async fn run_main(&self, shard: &Shard) {
+        let mesh = Mesh::connect(Arc::clone(&self.wires), self.shard);
+        let context = ShardContext { shard: self.shard, shard_count: self.options.plan.shard_count(), mesh: mesh.clone() };
+        let result = shard.spawn((self.main)(context)).await;
+        let failed = result.is_err();
+        if let Err(error) = &result {
+            self.failure.note(format!("{} failed: {error}", self.shard));
+        }
+        // Before the others see this shard leave. Whoever started the machine may not wait for the end.
+        let _ = self.results.send((self.shard, result));
+        if failed {
+            mesh.fail().await;
+        } else {
+            mesh.close();
+        }
+        mesh.closed().await;
     }
 }
 

@@ -82,6 +82,11 @@ impl Shard {
         self.disk_permits.acquire(1).await
     }
 
+    /// Completes when no disk request is in flight: the kernel holds no memory of this shard.
+    pub(super) async fn disk_idle(&self) {
+        drop(self.disk_permits.acquire(DISK_IN_FLIGHT_MAX).await);
+    }
+
     /// The device of files in `directory`. Makes sure that the first file this shard opens on it is a written one: glommio
     /// decides by a read of the first file whether the device can be polled, and a hole or an empty file would say yes for ever.
     pub(super) async fn device(&self, directory: &Path) -> Result<Device, DiskError> {

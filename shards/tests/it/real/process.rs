@@ -128,6 +128,34 @@ fn a_failed_shard_ends_the_process() {
     assert_eq!(output.status.code(), Some(EXIT_SHARD_FAILED));
 }
 
+/// Where the program tells the others to end, it goes on: nothing of the shards is left then.
+#[test]
+fn a_failed_shard_and_the_others_end_in_order_when_told() {
+    let running = shards::run::run::<(), _, _, _>(options(2), |context| async move {
+        if context.shard == ShardId(1) {
+            // Sends on after the failure, as tasks do that have not heard of it.
+            let mesh = context.mesh.clone();
+            executor::spawn(async move {
+                loop {
+                    let _ = mesh.send(ShardId(0), ());
+                    clock::sleep(Duration::from_millis(1)).await;
+                }
+            })
+            .detach();
+            return Err("no disk".to_owned());
+        }
+        // Told: by the message from outside, not by those of the failed shard.
+        while !matches!(context.mesh.recv().await, Some((ShardId::OUTSIDE, ()))) {}
+        context.mesh.close();
+        while context.mesh.recv().await.is_some() {}
+        Ok(())
+    })
+    .unwrap();
+    running.remotes()[0].post(()).unwrap();
+    let error = running.join().unwrap_err();
+    assert_eq!(error.to_string(), "shard 1 failed: no disk");
+}
+
 /// glommio's channels hang when the receiver leaves while they are full.
 #[test]
 fn b5_a_shard_that_leaves_while_it_is_sent_messages_ends_the_process() {

@@ -12,6 +12,33 @@ use shards::{clock, executor};
 /// which one must fail.
 const LONG: &str = "SHARDS_TEST_LONG";
 
+/// Takes time from a processor until it is dropped.
+struct Hog {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Hog {
+    fn on(cpu: usize) -> Hog {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            assert!(core_affinity::set_for_current(core_affinity::CoreId { id: cpu }));
+            while !stopped.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        Hog { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
 /// The longest time between two steps of a task that is always ready or about to be woken, over a run.
 fn longest_gap(run: Duration, guards: bool) -> Duration {
     let plan = CorePlan::shared(1).unwrap();
@@ -20,14 +47,7 @@ fn longest_gap(run: Duration, guards: bool) -> Duration {
     options.io_memory_bytes = super::IO_MEMORY_BYTES;
     options.preempt = Duration::from_micros(500);
     options.guards = guards;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let hog = std::thread::spawn(move || {
-        assert!(core_affinity::set_for_current(core_affinity::CoreId { id: cpu }));
-        while !stopped.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
-    });
+    let _hog = Hog::on(cpu);
     let (sender, gaps) = std::sync::mpsc::channel();
     let running = shards::run::run::<(), _, _, _>(options, move |_| {
         let sender = sender.clone();
@@ -52,19 +72,16 @@ fn longest_gap(run: Duration, guards: bool) -> Duration {
     .unwrap();
     // A shard that has gone to sleep for good is seen from here.
     let limit = Instant::now() + run + Duration::from_secs(30);
-    let gap = loop {
+    loop {
         match gaps.recv_timeout(Duration::from_millis(50)) {
             Ok(gap) => {
                 running.join().unwrap();
-                break gap;
+                return gap;
             }
-            Err(_) if Instant::now() > limit => break Duration::MAX,
+            Err(_) if Instant::now() > limit => return Duration::MAX,
             Err(_) => {}
         }
-    };
-    stop.store(true, Ordering::Relaxed);
-    hog.join().unwrap();
-    gap
+    }
 }
 
 #[test]
@@ -84,5 +101,21 @@ fn b1_a_shard_with_ready_tasks_does_not_sleep() {
         for _ in 0..2 {
             assert!(longest_gap(Duration::from_secs(2), true) < Duration::from_secs(10));
         }
+    }
+}
+
+/// The same before anything of ours has run: no ticker yet, and a first poll that never comes. Without the guards one of the
+/// first ten starts hangs.
+#[test]
+fn b1_a_shard_starts_although_its_first_poll_was_lost() {
+    let _hogs: Vec<Hog> = (0..4).map(|_| Hog::on(CorePlan::shared(1).unwrap().shards[0].cpu as usize)).collect();
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..40 {
+        let mut options = RunOptions::new(CorePlan::shared(1).unwrap());
+        options.io_memory_bytes = super::IO_MEMORY_BYTES;
+        options.preempt = Duration::from_micros(20);
+        options.data_directories = vec![directory.path().to_owned()];
+        let running = shards::run::run::<(), _, _, _>(options, |_| async { Ok::<(), String>(()) });
+        running.expect("it is up within the deadline").join().unwrap();
     }
 }
