@@ -16,7 +16,7 @@
 //! - Nothing is read into memory that was not admitted; at a bound the socket is not read. No length is believed unchecked.
 //! - One shard's memory is touched by its thread alone; shards meet in the mesh, ordinary threads post to it.
 //! - One bad frame is answered by one clear error, then its connection is closed. Others notice nothing.
-//! - After a failed write to stable storage nothing is acknowledged, and the process ends.
+//! - After a failed write to stable storage nothing is acknowledged, and the broker ends: first its shards, then its locks.
 
 pub mod config;
 

@@ -22,6 +22,8 @@ pub(crate) struct Process {
     /// The disk of each shard.
     pub(crate) disks: Vec<String>,
     pub(crate) connections: Arc<AtomicU32>,
+    /// Shards that still use their directories.
+    pub(crate) shards_at_work: AtomicU32,
     /// Whether clients are served.
     pub(crate) is_ready: AtomicBool,
     /// The last snapshot of each shard.

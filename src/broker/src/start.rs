@@ -3,8 +3,10 @@
 //! ```text
 //!  validate ─► locks, superblock ─► ports ─► core plan, probe ─► metadata ─► shards: recover │ open │ listen ─► ready
 //!                                                                                  barrier ───┘      └─ barrier
-//!  stop: not ready ─► shards drain │ close their logs ─► metadata thread ends ─► locks are released
+//!  stop: not ready ─► shards drain │ metadata thread ends ─► shards close their logs, end ─► locks are released
 //! ```
+//!
+//! A failure, of the start or later, takes the second half of the way of a stop: whoever gets the error may start again at once.
 
 mod plan;
 
@@ -181,28 +183,25 @@ pub fn start(config: Config) -> Result<BrokerHandle, BrokerError> {
     let running = shards::run::run(options, move |context| serve::run(context, Arc::clone(&seed)));
     let running = running.map_err(|error: RunError<ShardError>| BrokerError::Failed(error.to_string()))?;
 
-    let mut control = Control { remotes: running.remotes().to_vec(), told, plan, process, running };
-    control.bring_up(&config)?;
+    let mut control = Control {
+        told,
+        plan,
+        process,
+        remotes: running.remotes().to_vec(),
+        writer: None,
+        running: Some(running),
+        http: None,
+        port,
+        _directory: directory,
+    };
     let limits = config.limits.clone();
     let writer = Writer::new(store, catalog, limits, control.remotes.clone());
-    let writer = start_writer(writer, commanded, events.clone())?;
-    control.command(Command::Opened);
-    let http = http.map(|listener| HttpServer::start(listener, Arc::clone(&control.process))).transpose();
-    let http = http.map_err(|source| BrokerError::System { what: "serve HTTP", source })?;
-    control.process.is_ready.store(true, Ordering::Relaxed);
-    tracing::info!("ready: {} shards listen on {}", control.remotes.len(), port.address);
-
-    let handle_events = events;
-    let http_address = http.as_ref().map(|http| http.address);
-    let address = port.address;
-    let thread = thread::Builder::new().name("corelane-control".to_owned()).spawn(move || {
-        let result = control.keep(writer);
-        // In this order: no port, then no data directory, is free before the shards have ended.
-        drop((http, port, directory));
-        result
-    });
-    let control = thread.map_err(|source| BrokerError::System { what: "start a thread", source })?;
-    Ok(BrokerHandle { address, http_address, events: handle_events, control: Some(control) })
+    control.serve(&config, writer, commanded, http)?;
+    let address = control.port.address;
+    let http_address = control.http.as_ref().map(|http| http.address);
+    let control = thread::Builder::new().name("corelane-control".to_owned()).spawn(move || control.keep());
+    let control = control.map_err(|source| BrokerError::System { what: "start a thread", source })?;
+    Ok(BrokerHandle { address, http_address, events, control: Some(control) })
 }
 
 fn bind_http(config: &Config) -> Result<Option<TcpListener>, BrokerError> {
@@ -245,6 +244,7 @@ fn process(
         cpus: plan.cores.shards.iter().map(|core| core.cpu).collect(),
         disks: plan.own.iter().map(|own| own.disk().display().to_string()).collect(),
         connections: Arc::new(AtomicU32::new(0)),
+        shards_at_work: AtomicU32::new(u32::from(plan.cores.shard_count())),
         is_ready: AtomicBool::new(false),
         snapshots: plan.own.iter().map(|_| Mutex::default()).collect(),
         settings: config.settings(),
@@ -263,15 +263,38 @@ fn start_writer(writer: Writer, commands: Receiver<Command>, events: Sender<Even
     thread.map_err(|source| BrokerError::System { what: "start a thread", source })
 }
 
+/// What the control thread has. Whichever way it goes, the shards and the metadata thread have ended before the locks are released.
 struct Control {
-    remotes: Vec<Remote<Mail>>,
     told: Receiver<Event>,
     plan: Plan,
     process: Arc<Process>,
-    running: Running<Mail, ShardError>,
+    remotes: Vec<Remote<Mail>>,
+    writer: Option<JoinHandle<()>>,
+    running: Option<Running<Mail, ShardError>>,
+    http: Option<HttpServer>,
+    port: PortLock,
+    _directory: DataDirectory,
 }
 
 impl Control {
+    /// Brings everything up, until clients are served.
+    fn serve(
+        &mut self,
+        config: &Config,
+        writer: Writer,
+        commanded: Receiver<Command>,
+        http: Option<TcpListener>,
+    ) -> Result<(), BrokerError> {
+        self.bring_up(config)?;
+        self.writer = Some(start_writer(writer, commanded, self.process.events.clone())?);
+        self.command(Command::Opened);
+        let http = http.map(|listener| HttpServer::start(listener, Arc::clone(&self.process))).transpose();
+        self.http = http.map_err(|source| BrokerError::System { what: "serve HTTP", source })?;
+        self.process.is_ready.store(true, Ordering::Relaxed);
+        tracing::info!("ready: {} shards listen on {}", self.remotes.len(), self.port.address);
+        Ok(())
+    }
+
     /// Recover, assign, open, listen: each step on all shards before the next begins.
     fn bring_up(&mut self, config: &Config) -> Result<(), BrokerError> {
         let mut states = Vec::new();
@@ -319,27 +342,45 @@ impl Control {
         let _ended = self.process.commands.send(command);
     }
 
-    /// Waits for a stop or a failure, and stops.
-    fn keep(mut self, writer: JoinHandle<()>) -> Result<(), BrokerError> {
-        let told = self.next();
-        self.process.is_ready.store(false, Ordering::Relaxed);
-        match told {
-            Ok(Event::Stop) => {}
-            Ok(other) => unreachable!("a broker that serves is not told {other:?}"),
-            Err(failed) => {
-                tracing::error!("{failed}");
-                return Err(failed);
-            }
+    /// Waits for a stop or a failure, and ends everything.
+    fn keep(mut self) -> Result<(), BrokerError> {
+        let drained = self.wait_and_drain();
+        if let Err(failed) = &drained {
+            tracing::error!("{failed}");
         }
-        self.step(Some(|| Mail::Drain))?;
-        self.command(Command::Stop);
-        if writer.join().is_err() {
-            return Err(BrokerError::Failed("the metadata thread panicked".to_owned()));
-        }
-        self.remotes.iter().for_each(|remote| post(remote, Mail::Close));
-        self.running.join().map_err(|error| BrokerError::Failed(error.to_string()))?;
+        let ended = self.end();
+        drained.and(ended)?;
         tracing::info!("stopped");
         Ok(())
+    }
+
+    /// Waits until the broker is to stop, then until every request in progress is answered.
+    fn wait_and_drain(&mut self) -> Result<(), BrokerError> {
+        let told = self.next();
+        self.process.is_ready.store(false, Ordering::Relaxed);
+        match told? {
+            Event::Stop => self.step(Some(|| Mail::Drain)),
+            other => unreachable!("a broker that serves is not told {other:?}"),
+        }
+    }
+
+    /// Ends the metadata thread, then the shards, whether they serve, start or have failed; gives the first failure of a shard.
+    fn end(&mut self) -> Result<(), BrokerError> {
+        self.command(Command::Stop);
+        let written = self.writer.take().map_or(Ok(()), JoinHandle::join);
+        self.remotes.iter().for_each(|remote| post(remote, Mail::Close));
+        let joined = self.running.take().map_or(Ok(()), Running::join);
+        joined.map_err(|error| BrokerError::Failed(error.to_string()))?;
+        written.map_err(|_| BrokerError::Failed("the metadata thread panicked".to_owned()))
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            // What led here is the error that is reported; what the shards say to being ended is not.
+            let _consequence = self.end();
+        }
     }
 }
 

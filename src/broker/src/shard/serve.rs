@@ -8,7 +8,9 @@
 
 use super::{Shard, retention, sweeper, topics_change};
 use crate::{
-    ack, admin, append, calls,
+    ack, admin,
+    admission::within,
+    append, calls,
     config::{Config, PlacementRules},
     connection, fetch,
     mail::{Answer, Call, Mail},
@@ -20,17 +22,27 @@ use crate::{
 use commit_log::{LogOptions, ShardDirectory, ShardLog};
 use futures_util::future::{Either, select};
 use shards::{
-    ShardId, clock, executor,
+    ShardId, TICK, clock, executor,
+    mesh::Mesh,
     net::{ListenOptions, Listener, Stream},
     run::ShardContext,
 };
-use std::{net::SocketAddr, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    pin::pin,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use wire::ErrorCode;
 
 /// After an accept that failed for lack of descriptors or memory.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Requests that came while the broker stops get so long to be answered "shutting down".
 const LATE_ANSWERS: Duration = Duration::from_millis(100);
+
+/// A shard that has failed waits so long for the others to end: a recovery or the closing of a full log takes some seconds.
+const OTHERS_END_WITHIN: Duration = Duration::from_secs(60);
 
 /// What every shard starts from. The same for all.
 #[derive(Debug)]
@@ -69,13 +81,36 @@ pub(crate) enum ShardError {
     Failed(#[from] commit_log::LogFailed),
 }
 
-/// Runs a shard from its start to its end.
+/// Runs a shard from its start to its end. One that fails waits until the others have ended in order, so that nobody uses a directory
+/// any more when the failure is reported; an error that comes sooner would end the process.
 pub(crate) async fn run(context: ShardContext<Mail>, seed: Arc<Seed>) -> Result<(), ShardError> {
+    let (mesh, process) = (context.mesh.clone(), Arc::clone(&seed.process));
     let result = live(context, &seed).await;
+    process.shards_at_work.fetch_sub(1, Ordering::AcqRel);
     if let Err(error) = &result {
-        seed.process.tell(Event::Failed(error.to_string()));
+        process.tell(Event::Failed(error.to_string()));
+        if within(OTHERS_END_WITHIN, last_to_leave(&mesh, &process)).await.is_none() {
+            tracing::error!("a shard did not end within {OTHERS_END_WITHIN:?} of a failure");
+        }
     }
     result
+}
+
+async fn last_to_leave(mesh: &Mesh<Mail>, process: &Process) {
+    while let Some((_, mail)) = mesh.recv().await {
+        if matches!(mail, Mail::Close) {
+            leave(mesh).await;
+        }
+    }
+    while process.shards_at_work.load(Ordering::Acquire) > 0 {
+        clock::sleep(TICK).await;
+    }
+}
+
+/// Closes this end of the mesh, and waits until all have closed theirs.
+async fn leave(mesh: &Mesh<Mail>) {
+    mesh.close();
+    while mesh.recv().await.is_some() {}
 }
 
 async fn live(context: ShardContext<Mail>, seed: &Arc<Seed>) -> Result<(), ShardError> {
@@ -97,8 +132,7 @@ async fn live(context: ShardContext<Mail>, seed: &Arc<Seed>) -> Result<(), Shard
     let states = match context.mesh.recv().await {
         Some((_, Mail::Assigned(states))) => states,
         Some((_, Mail::Close)) | None => {
-            context.mesh.close();
-            while context.mesh.recv().await.is_some() {}
+            leave(&context.mesh).await;
             return Ok(());
         }
         Some((_, mail)) => unreachable!("before the partitions are assigned, nobody sends {mail:?}"),
@@ -107,7 +141,11 @@ async fn live(context: ShardContext<Mail>, seed: &Arc<Seed>) -> Result<(), Shard
     seed.process.tell(Event::Done);
     while let Some((source, mail)) = shard.mesh.recv().await {
         match mail {
-            Mail::Listen => listen(&shard, seed.address)?,
+            Mail::Listen => match listen(&shard, seed.address) {
+                Ok(()) => seed.process.tell(Event::Done),
+                // The log is open, and is closed with the others.
+                Err(error) => seed.process.tell(Event::Failed(error.to_string())),
+            },
             Mail::Close => break,
             mail => handle(&shard, source, mail),
         }
@@ -170,7 +208,7 @@ async fn open(
     Ok(shard)
 }
 
-/// Storage failed: nothing is acknowledged any more, and the process ends.
+/// Storage failed: nothing is acknowledged any more, and the broker ends.
 async fn watch_storage(shard: Rc<Shard>) {
     let failed = shard.log.failed().await;
     let partitions: Vec<_> = shard.partitions.borrow().values().cloned().collect();
@@ -184,7 +222,6 @@ fn listen(shard: &Rc<Shard>, address: SocketAddr) -> Result<(), ShardError> {
     let options = ListenOptions { backlog: shard.config.listen.backlog, reuse_port: true, ..ListenOptions::default() };
     let listener = Listener::bind(address, options).map_err(|error| ShardError::Listen { address, error })?;
     executor::spawn(accept(Rc::clone(shard), listener)).detach();
-    shard.process.tell(Event::Done);
     Ok(())
 }
 
@@ -242,8 +279,7 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
             drop(waiting.map(|sender| sender.send(result)));
         }
         Mail::Drain => {
-            shard.stopping.set(true);
-            shard.stop.notify_waiters();
+            take_no_more(shard);
             executor::spawn(drain(Rc::clone(shard))).detach();
         }
         Mail::Assigned(_) | Mail::Listen | Mail::Close => unreachable!("these are steps of the start and the stop"),
@@ -257,7 +293,7 @@ async fn drain(shard: Rc<Shard>) {
             shard.quiet.notified().await;
         }
     };
-    if crate::admission::within(shard.config.stop.drain_within.0, answered).await.is_none() {
+    if within(shard.config.stop.drain_within.0, answered).await.is_none() {
         tracing::warn!(
             shard = shard.id.0,
             "{} requests were not answered within stop.drain_within",
@@ -265,15 +301,31 @@ async fn drain(shard: Rc<Shard>) {
         );
     }
     clock::sleep(LATE_ANSWERS).await;
-    let connections = shard.connections.borrow().all();
-    connections.iter().for_each(|connection| connection.close());
+    end_connections(&shard);
     shard.process.tell(Event::Done);
 }
 
+/// Refuses new connections and requests.
+fn take_no_more(shard: &Shard) {
+    shard.stopping.set(true);
+    shard.stop.notify_waiters();
+}
+
+fn end_connections(shard: &Shard) {
+    // Copied, since closing a connection changes the list.
+    let connections = shard.connections.borrow().all();
+    connections.iter().for_each(|connection| connection.close());
+}
+
+/// Ends the shard. After a failure nothing was drained: clients are told what there is to tell, and lose their connections.
 async fn close(shard: &Rc<Shard>) -> Result<(), ShardError> {
+    if !shard.is_stopping() {
+        take_no_more(shard);
+        clock::sleep(LATE_ANSWERS).await;
+        end_connections(shard);
+    }
     shard.calls.close();
-    shard.mesh.close();
-    while shard.mesh.recv().await.is_some() {}
+    leave(&shard.mesh).await;
     shard.log.close().await?;
     Ok(())
 }
