@@ -75,19 +75,22 @@ impl AppendError {
     }
 }
 
-/// Gives `bytes` (a whole verified batch, whose header is `header`) the next offsets of `partition`.
-pub(crate) fn append(
+/// Gives `batches` (each whole and verified, with its header) the next offsets of `partition`, back to back: all of them, or none.
+pub(crate) fn append_all(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
-    mut header: BatchHeader,
-    bytes: Shared,
+    batches: &[(BatchHeader, Shared)],
     epoch: LeaderEpoch,
     append_time: Option<TimestampMs>,
 ) -> Result<Appended, AppendError> {
-    assert_eq!(bytes.len(), header.total_length_bytes as usize, "the batch is as long as its header says");
-    assert!(bytes.len().is_multiple_of(16), "batches are multiples of 16 bytes");
-    assert!(header.record_count > 0, "a padding batch takes no offsets and is not appended");
-    shard.admit(bytes.len() as u64)?;
+    assert!(!batches.is_empty(), "an append is of at least one batch");
+    for (header, bytes) in batches {
+        assert_eq!(bytes.len(), header.total_length_bytes as usize, "the batch is as long as its header says");
+        assert!(bytes.len().is_multiple_of(16), "batches are multiples of 16 bytes");
+        assert!(header.record_count > 0, "a padding batch takes no offsets and is not appended");
+    }
+    let length = batches.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    shard.admit(length)?;
     let mut inner = partition.inner.borrow_mut();
     if inner.deleted {
         return Err(AppendError::Deleted);
@@ -96,27 +99,20 @@ pub(crate) fn append(
         return Err(AppendError::Truncating);
     }
 
+    // From here on nothing refuses.
     let base = inner.marks.appended_end;
-    header.stamp(base, epoch, append_time);
-    let last = base.0 + u64::from(header.last_offset_delta);
-    let end = Offset(last + 1);
     let newest = inner.epochs.latest().map(|start| start.epoch);
     if newest != Some(epoch) {
         assert!(newest < Some(epoch), "epochs only grow: {newest:?} then {epoch:?}");
         inner.epochs.begin(epoch, base);
         shard.note(Record { key: partition.key, entry: Entry::EpochStart { epoch, start: base } });
     }
-
-    let mut stamped = [0; HEADER_BYTES];
-    header.encode(&mut stamped);
-    let length = bytes.len() as u64;
-    inner.pending.push_back(PendingBatch {
-        base: base.0,
-        last,
-        max_timestamp_ms: header.max_timestamp_ms.0,
-        header: stamped,
-        bytes,
-    });
+    let mut end = base;
+    for (header, bytes) in batches {
+        let batch = stamped(header, bytes, end, epoch, append_time);
+        end = Offset(batch.last + 1);
+        inner.pending.push_back(batch);
+    }
     inner.pending_bytes += length;
     let durability = inner.options.durability;
     inner.marks.set(durability, |marks| marks.appended_end = end);
@@ -125,7 +121,7 @@ pub(crate) fn append(
     inner.queued = true;
     drop(inner);
 
-    shard.queued(length);
+    shard.queued(batches.len() as u64, length);
     // A relaxed partition waits for its bound, unless it has just gathered enough for a write of its own.
     let threshold = shard.options.direct_write_threshold_bytes;
     let grown = pending_bytes >= threshold && pending_bytes - length < threshold;
@@ -133,5 +129,25 @@ pub(crate) fn append(
     if announce || (at_once && durability == Durability::Relaxed) {
         shard.announce(partition, announce, at_once);
     }
-    Ok(Appended { base_offset: base, last_offset: Offset(last), ticket: Ticket { end } })
+    Ok(Appended { base_offset: base, last_offset: Offset(end.0 - 1), ticket: Ticket { end } })
+}
+
+fn stamped(
+    header: &BatchHeader,
+    bytes: &Shared,
+    base: Offset,
+    epoch: LeaderEpoch,
+    append_time: Option<TimestampMs>,
+) -> PendingBatch {
+    let mut header = *header;
+    header.stamp(base, epoch, append_time);
+    let mut stamped = [0; HEADER_BYTES];
+    header.encode(&mut stamped);
+    PendingBatch {
+        base: base.0,
+        last: base.0 + u64::from(header.last_offset_delta),
+        max_timestamp_ms: header.max_timestamp_ms.0,
+        header: stamped,
+        bytes: bytes.clone(),
+    }
 }

@@ -37,7 +37,18 @@ impl PartitionLog {
         epoch: LeaderEpoch,
         append_time: Option<TimestampMs>,
     ) -> Result<Appended, AppendError> {
-        append::append(&self.shard, &self.partition, header, bytes, epoch, append_time)
+        self.append_all(&[(header, bytes)], epoch, append_time)
+    }
+
+    /// As [`Self::append`], for several batches back to back: all of them get their offsets, or none. The queue is looked at for their sum; more
+    /// than it holds is let into an empty one. A crash may keep the first of them and not the rest: nothing is durable before all are.
+    pub fn append_all(
+        &self,
+        batches: &[(BatchHeader, Shared)],
+        epoch: LeaderEpoch,
+        append_time: Option<TimestampMs>,
+    ) -> Result<Appended, AppendError> {
+        append::append_all(&self.shard, &self.partition, batches, epoch, append_time)
     }
 
     /// Resolves when everything up to `ticket` is on stable storage, or the shard has failed.

@@ -136,11 +136,11 @@ impl Shard {
         queue_full || held_full
     }
 
-    /// Counts an accepted batch.
-    pub(crate) fn queued(&self, bytes: u64) {
+    /// Counts accepted batches.
+    pub(crate) fn queued(&self, batches: u64, bytes: u64) {
         self.queue_bytes.set(self.queue_bytes.get() + bytes);
         self.counters.add(|stats| {
-            stats.appended_batches += 1;
+            stats.appended_batches += batches;
             stats.appended_bytes += bytes;
         });
     }

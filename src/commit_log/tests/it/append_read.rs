@@ -1,6 +1,9 @@
 //! Appending, acknowledging, reading; small and large batches; restarts.
 
-use crate::support::{append, create, key, on_both, open, read_all, small_options};
+use commit_log::{AppendError, LogOptions};
+use wire::{LeaderEpoch, Offset};
+
+use crate::support::{append, batch, create, key, on_both, open, read_all, small_options};
 
 #[test]
 fn a_batch_is_read_back_and_survives_a_restart() {
@@ -66,6 +69,33 @@ fn a_log_larger_than_its_memory_rolls_recycles_and_reads_cold() {
             assert_eq!(&read_all(partition, 0, 100 << 10).await, expected);
         }
         assert!(log.stats().disk_reads > 0);
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn several_batches_are_appended_back_to_back_or_not_at_all() {
+    on_both(|disk| async move {
+        let options = LogOptions { append_queue_bytes_max: 40 << 10, ..small_options() };
+        let log = open(&disk, options).await;
+        let partition = create(&log, 0);
+        let several = |tags: std::ops::Range<u64>| tags.map(|tag| batch(tag, 2, 5_000, 1_000)).collect::<Vec<_>>();
+        // Into an empty queue goes more than it holds.
+        let all = partition.append_all(&several(0..5), LeaderEpoch(1), None).unwrap();
+        assert_eq!((all.base_offset, all.last_offset), (Offset(0), Offset(9)));
+        // Beside them each of the next would be too much.
+        let refused = partition.append_all(&several(5..7), LeaderEpoch(1), None).unwrap_err();
+        assert!(matches!(refused, AppendError::Full { .. }), "{refused:?}");
+        partition.durable(all.ticket).await.unwrap();
+        // The first of these would find room, the fourth would not: none is taken.
+        let one = partition.append_all(&several(5..6), LeaderEpoch(1), None).unwrap();
+        let refused = partition.append_all(&several(6..10), LeaderEpoch(1), None).unwrap_err();
+        assert!(matches!(refused, AppendError::Full { .. }), "{refused:?}");
+        assert_eq!(partition.watermarks().appended_end, Offset(12));
+        partition.durable(one.ticket).await.unwrap();
+        let expected: Vec<_> = (0..6).map(|tag| (tag * 2, 2, tag)).collect();
+        assert_eq!(read_all(&partition, 0, 1 << 20).await, expected);
+        assert_eq!(log.stats().appended_batches, 6);
         log.close().await.unwrap();
     });
 }
