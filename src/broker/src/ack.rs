@@ -132,7 +132,8 @@ impl Slot {
     }
 }
 
-fn refused(key: PartitionKey, error: ErrorCode, message: Option<String>) -> ProducePartitionReply {
+/// The answer for a partition to which nothing was appended.
+pub(crate) fn refused(key: PartitionKey, error: ErrorCode, message: Option<String>) -> ProducePartitionReply {
     ProducePartitionReply {
         topic: key.topic,
         partition: key.partition,

@@ -8,9 +8,12 @@
 //! | offset and epoch stamped, appended | `commit_log` |
 //! | group commit; high watermark moves; waiters answered in order | `commit_log`, `ack.rs` |
 
+mod waiting;
+
+pub(crate) use waiting::WaitingLine;
+
 use crate::{
     ack::{self, Pending, Placed, Slot, To},
-    admission::within,
     calls,
     connection::{Incoming, Refused},
     mail::Call,
@@ -52,7 +55,7 @@ pub(crate) async fn produce(shard: &Rc<Shard>, incoming: Incoming) -> Result<(),
             }
         };
         match route(shard, key) {
-            Route::Here(partition) => append_here(shard, &partition, batches, slot).await,
+            Route::Here(partition) => append_here(shard, partition, batches, slot).await,
             Route::Shard(owner) => append_there(shard, owner, key, batches, slot).await,
             Route::Nowhere(code) => slot.refuse(key, code, None),
         }
@@ -130,67 +133,47 @@ fn check_messages(header: &BatchHeader, bytes: &Shared, message_bytes_max: u32) 
 }
 
 /// Appends to a partition of this shard. While the log's queue is full this waits, and with it the connection: nothing is dropped.
-async fn append_here(shard: &Rc<Shard>, partition: &Rc<Partition>, batches: Batches, slot: Slot) {
-    let give_up = clock::monotonic_coarse() + shard.config.memory.admission_wait.0;
-    let mut unplaced = (batches, slot);
-    loop {
-        let committed = shard.committed.notified();
-        let Some((batches, slot, error)) = append_now(shard, partition, unplaced.0, unplaced.1) else { return };
-        let left = give_up.since(clock::monotonic());
-        if left.is_zero() || within(left, committed).await.is_none() {
-            return refuse(partition.key, slot, &error);
-        }
-        unplaced = (batches, slot);
+async fn append_here(shard: &Rc<Shard>, partition: Rc<Partition>, batches: Batches, slot: Slot) {
+    if let Some(placed) = waiting::append(shard, Append { partition, batches, slot }) {
+        // The answer stands in the slot; here it only matters that the next request of the connection comes after this one.
+        let _left_the_line = placed.await;
     }
 }
 
-/// Appends without waiting. Gives everything back when the log's queue is full; any other refusal is answered.
-fn append_now(shard: &Shard, partition: &Partition, batches: Batches, slot: Slot) -> Option<(Batches, Slot, AppendError)> {
-    let append_time = partition.sets_append_time().then(|| TimestampMs(clock::wall_ms()));
-    let bytes: usize = batches.iter().map(|(_, bytes)| bytes.len()).sum();
-    let records: u64 = batches.iter().map(|(header, _)| u64::from(header.record_count)).sum();
-    let count = batches.len();
-    // Cloning counts references: the batches stay ours until the log has taken all of them.
-    match append_all(shard, partition, batches.clone(), bytes, append_time) {
-        Ok(appended) => {
-            partition.counters.appended(bytes, count, records);
-            ack::appended(shard, partition, appended, append_time, slot);
-            None
-        }
-        Err(error @ AppendError::Full { .. }) => Some((batches, slot, error)),
-        Err(error) => {
-            refuse(partition.key, slot, &error);
-            None
-        }
-    }
-}
-
-/// Appends the batches back to back: all of them, or none. Nothing else runs in between, so that the first decides for all but the
-/// bound on the queue, which is looked at for their sum.
-fn append_all(
-    shard: &Shard,
-    partition: &Partition,
+/// Batches on their way into a partition of this shard.
+#[derive(Debug)]
+struct Append {
+    partition: Rc<Partition>,
     batches: Batches,
-    bytes: usize,
-    append_time: Option<TimestampMs>,
-) -> Result<Placed, AppendError> {
-    if batches.len() > 1 {
-        let queued_bytes = shard.log.stats().queue_bytes;
-        if queued_bytes > 0 && queued_bytes + bytes as u64 > shard.config.memory.append_bytes_max.0 {
-            return Err(AppendError::Full { queued_bytes });
+    slot: Slot,
+}
+
+impl Append {
+    /// Appends the batches without waiting: all of them, or none. Gives itself back when the log's queue is full; any other refusal is
+    /// answered.
+    fn try_now(self, shard: &Shard) -> Result<(), (Append, AppendError)> {
+        let partition = &self.partition;
+        let append_time = partition.sets_append_time().then(|| TimestampMs(clock::wall_ms()));
+        match partition.log.append_all(&self.batches, LEADER_EPOCH, append_time) {
+            Ok(appended) => {
+                let bytes: usize = self.batches.iter().map(|(_, bytes)| bytes.len()).sum();
+                let records: u64 = self.batches.iter().map(|(header, _)| u64::from(header.record_count)).sum();
+                partition.counters.appended(bytes, self.batches.len(), records);
+                let placed = Placed { first: appended.base_offset, last: appended.last_offset };
+                ack::appended(shard, partition, placed, append_time, self.slot);
+                Ok(())
+            }
+            Err(error @ AppendError::Full { .. }) => Err((self, error)),
+            Err(error) => {
+                self.refuse(&error);
+                Ok(())
+            }
         }
     }
-    let mut placed: Option<Placed> = None;
-    for (header, bytes) in batches {
-        let appended = partition.log.append(header, bytes, LEADER_EPOCH, append_time);
-        match (appended, &mut placed) {
-            (Ok(appended), None) => placed = Some(Placed { first: appended.base_offset, last: appended.last_offset }),
-            (Ok(appended), Some(placed)) => placed.last = appended.last_offset,
-            (Err(error), None) => return Err(error),
-            (Err(error), Some(_)) => unreachable!("the log took the first of several batches and not the next: {error}"),
-        }
+
+    fn refuse(self, error: &AppendError) {
+        refuse(self.partition.key, self.slot, error);
     }
-    Ok(placed.expect("a request names at least one batch"))
 }
 
 /// One hop: the owner appends what was checked here.
@@ -199,17 +182,13 @@ async fn append_there(shard: &Rc<Shard>, owner: ShardId, key: PartitionKey, batc
     calls::append(shard, owner, Call::Append { key, batches }, slot).await;
 }
 
-/// The other end of the hop. It cannot wait: the mesh brings what comes after it.
+/// The other end of the hop. The mesh does not wait: the append does, and what comes after it stands in line.
 pub(crate) fn append_for(shard: &Rc<Shard>, source: ShardId, id: u64, key: PartitionKey, batches: Vec<(BatchHeader, Portable)>) {
     let pending = Pending::new(shard, 1, To::Shard { shard: source, id });
     let slot = pending.slot(0);
     let batches = batches.into_iter().map(|(header, bytes)| (header, bytes.into_shared())).collect();
     match route(shard, key) {
-        Route::Here(partition) => {
-            if let Some((_, slot, error)) = append_now(shard, &partition, batches, slot) {
-                refuse(key, slot, &error);
-            }
-        }
+        Route::Here(partition) => drop(waiting::append(shard, Append { partition, batches, slot })),
         Route::Shard(_) => slot.refuse(key, ErrorCode::WrongShard, None),
         Route::Nowhere(code) => slot.refuse(key, code, None),
     }

@@ -13,6 +13,7 @@
 mod dispatch;
 mod hello;
 mod output;
+mod overload;
 mod reader;
 
 pub(crate) use hello::SERVER;
@@ -274,6 +275,7 @@ async fn discard(stream: &Stream) {
 struct RequestHolds {
     _turn: Held,
     _connection_bytes: Held,
-    _shard_bytes: Held,
+    /// Missing for a request that was not admitted.
+    shard_bytes: Option<Held>,
     _open: crate::shard::OpenRequest,
 }

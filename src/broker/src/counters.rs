@@ -7,6 +7,8 @@ use std::cell::Cell;
 pub(crate) struct ShardCounters {
     pub(crate) requests: Cell<u64>,
     pub(crate) refused: Cell<u64>,
+    /// Requests answered "overloaded" for lack of memory.
+    pub(crate) overloaded: Cell<u64>,
     pub(crate) accepted: Cell<u64>,
     pub(crate) handed_over: Cell<u64>,
     pub(crate) fetched_bytes: Cell<u64>,

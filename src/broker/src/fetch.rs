@@ -262,7 +262,8 @@ fn reply(partition: &Partition, error: ErrorCode, message: Option<String>, bytes
     }
 }
 
-fn failed(key: PartitionKey, error: ErrorCode, message: Option<String>) -> FetchPartitionReply {
+/// The answer for a partition of which nothing was read.
+pub(crate) fn failed(key: PartitionKey, error: ErrorCode, message: Option<String>) -> FetchPartitionReply {
     FetchPartitionReply {
         topic: key.topic,
         partition: key.partition,

@@ -84,7 +84,8 @@ async fn find(partition: &Partition, part: &ListOffsetsPartition) -> ListOffsets
     }
 }
 
-fn failed(part: &ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionReply {
+/// The answer for a partition in which nothing was found.
+pub(crate) fn failed(part: &ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionReply {
     ListOffsetsPartitionReply {
         topic: part.topic,
         partition: part.partition,

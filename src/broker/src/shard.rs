@@ -10,6 +10,7 @@ mod topics_change;
 use crate::{
     ack::Deadlines,
     admission::Gate,
+    append::WaitingLine,
     calls::Calls,
     config::Config,
     connection::Connection,
@@ -48,8 +49,10 @@ pub(crate) struct Shard {
     pub(crate) topic_counters: RefCell<HashMap<TopicId, Rc<TopicCounters>>>,
     pub(crate) calls: Calls,
     pub(crate) deadlines: Deadlines,
-    /// Told after every commit: whoever waits for room in the log tries again.
+    /// Told after every commit: there may be room in the log again.
     pub(crate) committed: Notify,
+    /// Appends that wait for room in the log.
+    pub(crate) appends_waiting: WaitingLine,
     /// Requests in memory.
     pub(crate) in_flight: Gate,
     /// Replies in memory.
@@ -101,6 +104,7 @@ impl Shard {
             calls: Calls::default(),
             deadlines: Deadlines::default(),
             committed: Notify::new(),
+            appends_waiting: WaitingLine::default(),
             in_flight: Gate::new(in_flight),
             reply_bytes: Gate::new(reply_bytes),
             connections: RefCell::default(),

@@ -4,19 +4,11 @@ use super::{Connection, Incoming, Refused, hello};
 use crate::{admin, append, fetch, offsets, shard::Shard};
 use shards::executor;
 use std::{future::Future, rc::Rc};
-use wire::{Api, ErrorCode, FetchRequest};
+use wire::{Api, ErrorCode, FetchRequest, FrameHeader};
 
 /// Starts a request. Returns when the next of the connection may start: after a produce has its place in the order, at once for others.
 pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, incoming: Incoming) -> Result<(), Refused> {
-    let (code, version) = (incoming.header.api, incoming.header.api_version);
-    let Some(api) = Api::from_code(code) else {
-        return Err(Refused::new(ErrorCode::UnknownApi, format!("there is no request {code}")));
-    };
-    let (least, most) = api.versions();
-    if !(least..=most).contains(&version) {
-        let message = format!("{api} version {version}: {least} to {most} are spoken here");
-        return Err(Refused::new(ErrorCode::UnsupportedVersion, message));
-    }
+    let api = spoken(&incoming.header)?;
     shard.counters.requests.set(shard.counters.requests.get() + 1);
     match api {
         Api::Produce => append::produce(shard, incoming).await,
@@ -36,6 +28,20 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
         Api::DescribeCluster => start(admin::describe_cluster(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeConfig => start(admin::describe_config(Rc::clone(shard), incoming.decode()?, incoming)),
     }
+}
+
+/// The request that a header names, in a version that is spoken here.
+pub(super) fn spoken(header: &FrameHeader) -> Result<Api, Refused> {
+    let (code, version) = (header.api, header.api_version);
+    let Some(api) = Api::from_code(code) else {
+        return Err(Refused::new(ErrorCode::UnknownApi, format!("there is no request {code}")));
+    };
+    let (least, most) = api.versions();
+    if !(least..=most).contains(&version) {
+        let message = format!("{api} version {version}: {least} to {most} are spoken here");
+        return Err(Refused::new(ErrorCode::UnsupportedVersion, message));
+    }
+    Ok(api)
 }
 
 fn start(request: impl Future<Output = ()> + 'static) -> Result<(), Refused> {

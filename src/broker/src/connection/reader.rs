@@ -5,14 +5,14 @@
 //!         (no buffer is held)   ──►   (1 MiB when much waits, else 64 KiB)       ──►   what is there copied, the rest read into it
 //! ```
 
-use super::{Connection, End, Incoming, Refused, RequestHolds, output::ReplyTo};
+use super::{Connection, End, Incoming, RequestHolds, output::ReplyTo, overload};
 use crate::shard::{OpenRequest, Shard};
 use shards::{
     buffer::{BufferMut, Shared, allocate_plain},
     clock::{self, Monotonic},
 };
 use std::rc::Rc;
-use wire::{ErrorCode, FrameError, FrameHeader, limits::FRAME_HEADER_BYTES};
+use wire::{FrameError, FrameHeader, limits::FRAME_HEADER_BYTES};
 
 /// The read of an idle connection. Holds the usual fetch request whole.
 const SNIFF_BYTES: usize = 512;
@@ -60,18 +60,34 @@ impl<'a> FrameReader<'a> {
 
     /// The next request.
     pub(super) async fn next(&mut self) -> Result<Incoming, End> {
-        let header = self.header().await?;
-        let holds = self.admit(&header).await?;
-        let total = header.total_length as usize;
-        let is_large = total > COPIED_FRAME_BYTES_MAX;
-        let frame = if is_large { self.landed(total).await? } else { self.copied(total).await? };
-        self.connection.read_deadline.set(None);
-        self.greeted = true;
-        // Nothing was read beyond a large frame: whether more waits is not known, and an idle connection holds no buffer.
-        if self.start == self.end && (is_large || !self.more_waits) {
-            self.buffer = None;
+        loop {
+            let header = self.header().await?;
+            let holds = self.admit(&header).await;
+            if holds.shard_bytes.is_none() {
+                self.turn_away(header, holds).await?;
+                continue;
+            }
+            let total = header.total_length as usize;
+            let is_large = total > COPIED_FRAME_BYTES_MAX;
+            let frame = self.taken(total).await?;
+            self.arrived_whole();
+            // Nothing was read beyond a large frame: whether more waits is not known, and an idle connection holds no buffer.
+            if self.start == self.end && (is_large || !self.more_waits) {
+                self.buffer = None;
+            }
+            return Ok(Incoming { header, frame, reply_to: ReplyTo::new(self.shard, self.connection, header, holds) });
         }
-        Ok(Incoming { header, frame, reply_to: ReplyTo::new(self.shard, self.connection, header, holds) })
+    }
+
+    /// Answers a request for which there is no memory: its body is read, since it says what the answer has to name, and its batches are
+    /// thrown away. One body for each connection is all that is held.
+    async fn turn_away(&mut self, header: FrameHeader, holds: RequestHolds) -> Result<(), End> {
+        let body_end = header.body_range().end;
+        let frame = self.taken(body_end).await?;
+        self.skip(header.total_length as usize - body_end).await?;
+        self.arrived_whole();
+        let incoming = Incoming { header, frame, reply_to: ReplyTo::new(self.shard, self.connection, header, holds) };
+        overload::answer(self.shard, incoming).map_err(|refused| End::Refused(header.correlation_id, refused))
     }
 
     async fn header(&mut self) -> Result<FrameHeader, End> {
@@ -89,22 +105,45 @@ impl<'a> FrameReader<'a> {
         Ok(header)
     }
 
-    /// Waits for memory: the socket is not read meanwhile.
-    async fn admit(&self, header: &FrameHeader) -> Result<RequestHolds, End> {
+    /// Waits for memory: the socket is not read meanwhile. What the shard has no room for within the bound is not admitted, and holds none.
+    async fn admit(&self, header: &FrameHeader) -> RequestHolds {
         let bytes = header.total_length as usize;
         let wait = self.shard.config.memory.admission_wait.0;
         self.connection.read_deadline.set(None);
-        let overloaded = || {
-            let message = format!("no memory for a request of {bytes} bytes within memory.admission_wait");
-            End::Refused(header.correlation_id, Refused::new(ErrorCode::Overloaded, message))
-        };
         // Own replies that the client does not take hold turns: the write time-out ends that wait, not this one.
         let turn = self.connection.turns.acquire(1).await;
         let connection_bytes = self.connection.in_flight.acquire(bytes).await;
-        let shard_bytes = self.shard.in_flight.acquire_within(bytes, wait).await.ok_or_else(overloaded)?;
+        let shard_bytes = self.shard.in_flight.acquire_within(bytes, wait).await;
         self.going_on();
         let open = OpenRequest::new(self.shard);
-        Ok(RequestHolds { _turn: turn, _connection_bytes: connection_bytes, _shard_bytes: shard_bytes, _open: open })
+        RequestHolds { _turn: turn, _connection_bytes: connection_bytes, shard_bytes, _open: open }
+    }
+
+    /// The first `length` bytes of a frame.
+    async fn taken(&mut self, length: usize) -> Result<Shared, End> {
+        if length > COPIED_FRAME_BYTES_MAX { self.landed(length).await } else { self.copied(length).await }
+    }
+
+    /// Throws away what comes next.
+    async fn skip(&mut self, mut bytes: usize) -> Result<(), End> {
+        let there = bytes.min(self.end - self.start);
+        self.start += there;
+        bytes -= there;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mut thrown = allocate_plain(bytes.min(BUFFER_BYTES));
+        while bytes > 0 {
+            self.going_on();
+            let wanted = bytes.min(thrown.len());
+            bytes -= self.read_into(FRAME_HEADER_BYTES, &mut thrown[..wanted]).await?;
+        }
+        Ok(())
+    }
+
+    fn arrived_whole(&mut self) {
+        self.connection.read_deadline.set(None);
+        self.greeted = true;
     }
 
     /// A small frame, copied out so that it does not keep the buffer alive.

@@ -31,6 +31,9 @@ const FAMILIES: &[Family] = &[
     counter("corelane_connections_handed_over_total", "Connections given to the shard they asked for.", |s| s.handed_over as f64),
     counter("corelane_connections_refused_total", "Connections told an error and closed.", |s| s.refused as f64),
     counter("corelane_requests_total", "Requests taken.", |s| s.requests as f64),
+    counter("corelane_requests_overloaded_total", "Requests answered \"overloaded\" for lack of memory.", |s| {
+        s.overloaded as f64
+    }),
     gauge("corelane_requests_open", "Requests not yet answered.", |s| s.open_requests as f64),
     gauge("corelane_request_bytes", "Bytes of requests not yet answered.", |s| s.in_flight_bytes as f64),
     gauge("corelane_reply_bytes", "Bytes of replies not yet taken by clients.", |s| s.reply_bytes as f64),
@@ -41,6 +44,7 @@ const FAMILIES: &[Family] = &[
     counter("corelane_appended_bytes_total", "Bytes appended.", |s| s.log.appended_bytes as f64),
     counter("corelane_appended_batches_total", "Batches appended.", |s| s.log.appended_batches as f64),
     counter("corelane_appends_refused_total", "Appends refused because a bound was reached.", |s| s.log.appends_refused as f64),
+    gauge("corelane_appends_waiting", "Appends that wait for room in the log's queue.", |s| s.appends_waiting as f64),
     counter("corelane_fetched_bytes_total", "Bytes of batches given to consumers.", |s| s.fetched_bytes as f64),
     counter("corelane_commit_groups_total", "Groups written to the write-ahead log.", |s| s.log.groups as f64),
     counter("corelane_commit_group_bytes_total", "Bytes of them, with padding.", |s| s.log.group_bytes as f64),

@@ -7,6 +7,7 @@ mod failures;
 mod frames;
 mod http;
 mod long_poll;
+mod overload;
 mod produce_fetch;
 mod refusals;
 mod restart;

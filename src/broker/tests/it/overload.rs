@@ -1,0 +1,178 @@
+//! More than the broker can take: it waits as long as it says, then answers "overloaded", and the connection goes on.
+
+use crate::support::{HANG_GUARD, Raw, Site, batch, fetch_request, noise, stop};
+use broker::{BrokerHandle, Config};
+use std::{
+    io::Write,
+    thread,
+    time::{Duration, Instant},
+};
+use wire::{
+    Acks, CreateTopicReply, CreateTopicRequest, DescribeClusterReply, DescribeClusterRequest, ErrorCode, FetchReply,
+    ListTopicsReply, ListTopicsRequest, PartitionIndex, ProducePartition, ProduceRequest, TopicConfig, TopicId, encode_request,
+};
+
+const PARTITIONS: u32 = 4;
+const KIB: usize = 1 << 10;
+
+/// A broker with room for one request, and little more.
+fn small_config(site: &Site, shards: u16, admission_wait: &str) -> Config {
+    let mut config = site.config(shards);
+    config.limits.frame_bytes_max = "1MiB".parse().unwrap();
+    config.limits.message_bytes_max = "512KiB".parse().unwrap();
+    config.limits.read_timeout = "300s".parse().unwrap();
+    config.memory.append_bytes_max = "1MiB".parse().unwrap();
+    config.memory.admission_wait = admission_wait.parse().unwrap();
+    config
+}
+
+fn topic_config() -> TopicConfig {
+    TopicConfig { partitions: PARTITIONS, message_bytes_max: 512 << 10, ..TopicConfig::default() }
+}
+
+/// Produces more than the log's queue holds, without waiting for answers; gives the codes of the answers, in the order of the requests.
+fn flood(client: &mut Raw, topic: TopicId, partition: u32) -> Vec<(ErrorCode, u64)> {
+    const COUNT: u64 = 40;
+    for number in 0..COUNT {
+        client.send_produce(topic, partition, &[batch(&[noise(300 * KIB, number)])]);
+    }
+    let answers = (0..COUNT).map(|_| client.receive_produced());
+    answers.map(|part| (part.error, part.base_offset.0)).collect()
+}
+
+#[test]
+fn appends_beyond_the_queue_wait_here_and_over_a_hop() {
+    let site = Site::new();
+    let broker = broker::start(small_config(&site, 2, "60s")).unwrap();
+    let (mut client, _) = Raw::connect_to_shard(broker.addr(), Some(0));
+    let topic = client.create("t", topic_config());
+    let owners: Vec<u16> = client.topic("t").partitions.iter().map(|part| part.shard).collect();
+    assert!(owners.contains(&0) && owners.contains(&1), "{owners:?}");
+    for partition in 0..PARTITIONS {
+        let expected: Vec<_> = (0..40).map(|offset| (ErrorCode::None, offset)).collect();
+        assert_eq!(flood(&mut client, topic, partition), expected, "partition {partition}");
+    }
+    stop(broker);
+}
+
+#[test]
+fn appends_that_wait_too_long_are_answered_overloaded_here_and_over_a_hop() {
+    let site = Site::new();
+    let broker = broker::start(small_config(&site, 2, "0ms")).unwrap();
+    let (mut client, _) = Raw::connect_to_shard(broker.addr(), Some(0));
+    let topic = client.create("t", topic_config());
+    for partition in 0..PARTITIONS {
+        let begun = Instant::now();
+        let mut appended = 0;
+        loop {
+            let codes = flood(&mut client, topic, partition);
+            appended += codes.iter().filter(|(code, _)| *code == ErrorCode::None).count();
+            assert!(codes.iter().all(|(code, _)| matches!(code, ErrorCode::None | ErrorCode::Overloaded)), "{codes:?}");
+            if codes.iter().any(|(code, _)| *code == ErrorCode::Overloaded) {
+                break;
+            }
+            assert!(begun.elapsed() < HANG_GUARD, "the queue never fills");
+        }
+        let reply = client.produce(topic, partition, batch(&["v"]));
+        assert_eq!(reply.base_offset.0, appended as u64, "what was refused has no offset");
+    }
+    stop(broker);
+}
+
+/// A broker whose requests have 1 MiB together.
+fn without_memory(site: &Site) -> BrokerHandle {
+    let mut config = small_config(site, 1, "20ms");
+    config.memory.in_flight_bytes_max = "1MiB".parse().unwrap();
+    broker::start(config).unwrap()
+}
+
+/// A produce request of `bytes`, of which only the beginning is sent: it holds memory until its connection ends.
+fn half_a_request(broker: &BrokerHandle, topic: TopicId, bytes: usize) -> Raw {
+    let mut client = Raw::connect(broker.addr());
+    let part = ProducePartition { topic, partition: PartitionIndex(0), batch_lengths: vec![u32::try_from(bytes).unwrap()] };
+    let request = ProduceRequest { acks: Acks::AllInSync, timeout_ms: 0, partitions: vec![part] };
+    client.stream.write_all(&encode_request(9, &request, bytes)).unwrap();
+    client
+}
+
+#[test]
+fn a_request_without_memory_is_answered_overloaded_and_its_connection_goes_on() {
+    let site = Site::new();
+    let broker = without_memory(&site);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", topic_config());
+
+    let stuck = half_a_request(&broker, topic, 700 * KIB);
+    // Until the broker has seen that one, requests find room.
+    let begun = Instant::now();
+    while client.try_produce(topic, 0, batch(&[noise(400 * KIB, 1)])).error != ErrorCode::Overloaded {
+        assert!(begun.elapsed() < HANG_GUARD, "no request is without memory");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let end = client_end(&mut client, topic);
+    // A large one, a small one, and one behind the other: each is answered, and its payload is not taken for a frame.
+    for _ in 0..2 {
+        for size in [500 * KIB, 350 * KIB] {
+            client.send_produce(topic, 1, &[batch(&[noise(size, 2)]), batch(&["v"])]);
+        }
+        for _ in 0..2 {
+            let reply = client.receive_produced();
+            assert_eq!((reply.error, reply.partition.0), (ErrorCode::Overloaded, 1), "{:?}", reply.message);
+            assert!(reply.message.unwrap().contains("memory.admission_wait"));
+        }
+    }
+    drop(stuck);
+    while client.try_produce(topic, 1, batch(&["v"])).error == ErrorCode::Overloaded {
+        assert!(begun.elapsed() < HANG_GUARD, "the memory does not come back");
+    }
+    assert_eq!(client_end(&mut client, topic), end, "what was refused was not appended");
+    assert_eq!(client.read_all(topic, 1), [b"v"]);
+    stop(broker);
+}
+
+/// The end of partition 0.
+fn client_end(client: &mut Raw, topic: TopicId) -> u64 {
+    loop {
+        let (part, _) = client.fetch(topic, 0, 0);
+        if part.error != ErrorCode::Overloaded {
+            return part.log_end.0;
+        }
+    }
+}
+
+#[test]
+fn every_request_can_be_answered_overloaded() {
+    let site = Site::new();
+    let broker = without_memory(&site);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", topic_config());
+    // One holds nearly all there is, and more of the smallest request what it leaves.
+    let mut fill: Vec<Raw> = (0..100).map(|_| Raw::connect(broker.addr())).collect();
+    let stuck = half_a_request(&broker, topic, 1020 * KIB);
+    let smallest = ListTopicsRequest { prefix: String::new() };
+    let frame = encode_request(1, &smallest, 0);
+    for half in &mut fill {
+        half.stream.write_all(&frame[..frame.len() - 1]).unwrap();
+    }
+    let begun = Instant::now();
+    loop {
+        let reply: ListTopicsReply = client.ask(&smallest);
+        if reply.error == ErrorCode::Overloaded {
+            break;
+        }
+        assert!(begun.elapsed() < HANG_GUARD, "there is always memory");
+    }
+    let create = CreateTopicRequest { name: "new".to_owned(), config: TopicConfig::default(), validate_only: false };
+    let reply: CreateTopicReply = client.ask(&create);
+    assert_eq!(reply.error, ErrorCode::Overloaded);
+    let reply: DescribeClusterReply = client.ask(&DescribeClusterRequest { broker: None });
+    assert_eq!(reply.error, ErrorCode::Overloaded);
+    let reply: FetchReply = client.ask(&fetch_request(topic, 0, 0, 0, 0));
+    assert_eq!(reply.partitions[0].error, ErrorCode::Overloaded);
+    drop(fill);
+    drop(stuck);
+    while client.try_produce(topic, 0, batch(&["v"])).error == ErrorCode::Overloaded {
+        assert!(begun.elapsed() < HANG_GUARD, "the memory does not come back");
+    }
+    stop(broker);
+}
