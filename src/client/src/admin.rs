@@ -182,8 +182,7 @@ impl Admin {
         self.retrying_unless_unknown(OPERATION, topic, async || {
             let info = self.client.topic(topic).await?;
             if let Some(partition) = partitions.iter().find(|partition| **partition >= info.partition_count()) {
-                let cause = format!("no partition {partition}: the topic has {}", info.partition_count());
-                return Err(ClientError::new(ErrorKind::InvalidArgument, OPERATION, topic, cause));
+                return Err(ClientError::no_such_partition(OPERATION, &info, *partition));
             }
             let mut by_target: BTreeMap<Target, Vec<PartitionKey>> = BTreeMap::new();
             for partition in &partitions {

@@ -233,8 +233,7 @@ impl Drop for Consumer {
 
 fn existing(topic: &TopicInfo, partition: u32) -> Result<PartitionKey> {
     if partition >= topic.partition_count() {
-        let cause = format!("no partition {partition}: the topic has {}", topic.partition_count());
-        return Err(ClientError::new(ErrorKind::InvalidArgument, "assign", &*topic.name, cause));
+        return Err(ClientError::no_such_partition("assign", topic, partition));
     }
     Ok(topic.key(partition))
 }

@@ -4,3 +4,5 @@ pub(crate) mod backoff;
 pub(crate) mod cluster_map;
 pub(crate) mod fetching;
 pub(crate) mod producing;
+#[cfg(test)]
+mod samples;

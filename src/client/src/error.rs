@@ -4,6 +4,8 @@ use std::fmt;
 
 use wire::ErrorCode;
 
+use crate::core::cluster_map::TopicInfo;
+
 /// What a [`ClientError`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,7 +20,9 @@ pub enum ErrorKind {
     Broker(ErrorCode),
     /// No answer within the time allowed; the request may or may not have been applied.
     TimedOut,
-    /// The caller asked for something that cannot be: an empty topic, a partition that does not exist.
+    /// The topic exists, the partition named does not.
+    NoSuchPartition,
+    /// The caller asked for something that cannot be: a partition to seek that is not assigned, bytes that are no batch.
     InvalidArgument,
     /// A record, or a prebuilt batch, is larger than the limits allow.
     TooLarge,
@@ -88,9 +92,12 @@ impl ClientError {
         let retryable = match kind {
             ErrorKind::Connect | ErrorKind::Disconnected | ErrorKind::TimedOut | ErrorKind::BufferFull => true,
             ErrorKind::Broker(code) => code.retryable(),
-            ErrorKind::Protocol | ErrorKind::InvalidArgument | ErrorKind::TooLarge | ErrorKind::Closed | ErrorKind::Corrupt => {
-                false
-            }
+            ErrorKind::Protocol
+            | ErrorKind::NoSuchPartition
+            | ErrorKind::InvalidArgument
+            | ErrorKind::TooLarge
+            | ErrorKind::Closed
+            | ErrorKind::Corrupt => false,
         };
         Self(Box::new(Facts { kind, operation, place: place.into(), cause: cause.to_string(), retryable }))
     }
@@ -102,6 +109,11 @@ impl ClientError {
             _ => code.to_string(),
         };
         Self::new(ErrorKind::Broker(code), operation, place, cause)
+    }
+
+    pub(crate) fn no_such_partition(operation: &'static str, topic: &TopicInfo, partition: u32) -> Self {
+        let cause = format!("no partition {partition}: the topic has {}", topic.partition_count());
+        Self::new(ErrorKind::NoSuchPartition, operation, &*topic.name, cause)
     }
 
     pub(crate) fn closed(operation: &'static str) -> Self {

@@ -13,11 +13,14 @@
 
 mod assigned;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use wire::limits::PARTITIONS_PER_REQUEST_MAX;
 use wire::{BatchHeader, LeaderEpoch, Offset, OffsetAt, PartitionKey};
 
 use self::assigned::{Assigned, Position};
@@ -160,7 +163,7 @@ impl ConsumerCore {
 
     /// The offset of the next record to hand out, once it is known.
     pub(crate) fn position(&self, key: PartitionKey) -> Option<Offset> {
-        self.partitions.get(&key)?.handed_out
+        self.partitions.get(&key)?.next_to_hand_out()
     }
 
     /// The end of what can be read, as of the last answer.
@@ -179,7 +182,7 @@ impl ConsumerCore {
         if let Fetched::Batch(batch) = &fetched {
             self.buffered_bytes -= batch.header.total_length();
             let assigned = self.partitions.get_mut(&batch.key).expect("unassigning drops what is buffered");
-            assigned.handed_out = Some(batch.header.next_offset());
+            assigned.batch_handed_out(batch.header.next_offset());
         }
         Some(fetched)
     }
@@ -223,6 +226,13 @@ impl ConsumerCore {
                 continue;
             }
             let begun = fetches.contains_key(&target) || lookups.contains_key(&target);
+            let full = |named: Option<usize>| named.is_some_and(|named| named >= PARTITIONS_PER_REQUEST_MAX);
+            if full(fetches.get(&target).map(|plan| plan.partitions.len()))
+                || full(lookups.get(&target).map(|plan| plan.partitions.len()))
+            {
+                // The next round, which has another request, begins elsewhere.
+                continue;
+            }
             if !begun && self.requests_in_flight.get(&target).copied().unwrap_or(0) >= FETCHES_PER_SHARD_MAX {
                 continue;
             }
@@ -292,5 +302,8 @@ impl ConsumerCore {
             Fetched::Error(failed, _) => *failed != key,
             Fetched::Batch(_) => true,
         });
+        if let Some(assigned) = self.partitions.get_mut(&key) {
+            assigned.buffer_dropped();
+        }
     }
 }

@@ -14,12 +14,15 @@
 mod accumulate;
 mod batch;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wire::limits::{BATCHES_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST_MAX};
 use wire::{ErrorCode, PartitionKey, TopicId};
 
 use self::accumulate::{OpenBatch, Sticky};
@@ -61,6 +64,8 @@ struct Queue {
     requests_in_flight: usize,
     /// In a row; any success ends the row.
     failures: u32,
+    /// Why `failures` is not 0.
+    last_error: Option<ClientError>,
     not_before: Option<Instant>,
     /// Among `runnable` or `parked`.
     queued: bool,
@@ -70,12 +75,36 @@ struct Queue {
 pub(crate) struct ProducePlan {
     pub(crate) target: Target,
     pub(crate) partitions: Vec<PartitionPlan>,
+    /// Of the batches, before they are built an upper bound.
+    bytes: usize,
+    /// Of all partitions.
+    batches: usize,
+}
+
+impl ProducePlan {
+    fn has_room_for(&self, part: &PartitionPlan, bytes_max: usize) -> bool {
+        self.bytes + part.bytes() <= bytes_max
+            && self.batches + part.batches.len() <= BATCHES_PER_REQUEST_MAX
+            && self.partitions.len() < PARTITIONS_PER_REQUEST_MAX
+    }
+
+    fn add(&mut self, part: PartitionPlan) {
+        self.bytes += part.bytes();
+        self.batches += part.batches.len();
+        self.partitions.push(part);
+    }
 }
 
 /// The part of a request for one partition: whole batches, oldest first, never none.
 pub(crate) struct PartitionPlan {
     pub(crate) key: PartitionKey,
     pub(crate) batches: Vec<Batch>,
+}
+
+impl PartitionPlan {
+    fn bytes(&self) -> usize {
+        self.batches.iter().map(Batch::bytes).sum()
+    }
 }
 
 /// What the driver should do now.
@@ -116,7 +145,7 @@ impl ProducerCore {
         random: u64,
     ) -> ProduceActions {
         self.run_timers(now);
-        let mut building: BTreeMap<Target, (usize, ProducePlan)> = BTreeMap::new();
+        let mut building: BTreeMap<Target, ProducePlan> = BTreeMap::new();
         let mut actions = ProduceActions::default();
         let request_bytes_max = self.options.request_bytes_max;
         while let Some(key) = self.runnable.pop_front() {
@@ -139,20 +168,19 @@ impl ProducerCore {
             if batches.is_empty() {
                 continue;
             }
-            let bytes: usize = batches.iter().map(Batch::bytes).sum();
-            if building.get(&target).is_some_and(|(sum, _)| sum + bytes > request_bytes_max) {
-                actions.requests.extend(building.remove(&target).map(|(_, plan)| plan));
+            let part = PartitionPlan { key, batches };
+            if building.get(&target).is_some_and(|plan| !plan.has_room_for(&part, request_bytes_max)) {
+                actions.requests.extend(building.remove(&target));
             }
-            let (sum, plan) = building.entry(target).or_insert_with(|| {
+            let plan = building.entry(target).or_insert_with(|| {
                 *self.requests_in_flight.entry(target).or_default() += 1;
-                (0, ProducePlan { target, partitions: Vec::new() })
+                ProducePlan { target, partitions: Vec::new(), bytes: 0, batches: 0 }
             });
-            *sum += bytes;
-            plan.partitions.push(PartitionPlan { key, batches });
+            plan.add(part);
             self.queue(key).requests_in_flight += 1;
             self.make_runnable(now, key);
         }
-        actions.requests.extend(building.into_values().map(|(_, plan)| plan));
+        actions.requests.extend(building.into_values());
         actions.connect.extend(self.parked.keys().copied().filter(|target| !connected(*target)));
         actions
     }
@@ -267,16 +295,17 @@ impl ProducerCore {
         if self.queue(key).open.as_ref().is_some_and(|open| open.due(delivery_timeout) <= now) {
             self.close_open_batch(key);
         }
-        let place = Arc::clone(&self.queue(key).place);
+        let queue = self.queue(key);
+        let place = Arc::clone(&queue.place);
+        let last_error = queue.last_error.clone().map(|error| error.after_retries(queue.failures));
         while let Some(entry) = self.queue(key).waiting.first_entry() {
             if entry.get().deadline > now {
                 break;
             }
             let batch = entry.remove();
-            let error = batch.last_error.clone().map_or_else(
-                || ClientError::new(ErrorKind::TimedOut, "produce", &*place, "not delivered within the delivery timeout"),
-                |error| error.after_retries(batch.attempts),
-            );
+            let error = last_error.clone().unwrap_or_else(|| {
+                ClientError::new(ErrorKind::TimedOut, "produce", &*place, "not delivered within the delivery timeout")
+            });
             self.finish(batch, Err(error));
         }
     }
@@ -325,11 +354,13 @@ impl ProducerCore {
 
     /// Notes a failure that concerns the partition as a whole, and when to try again; gives up what must be given up.
     fn partition_failed(&mut self, now: Instant, key: PartitionKey, error: &ClientError, random: u64) {
-        self.expire(now, key);
         let backoff = self.backoff;
         let retries = self.options.retries;
         let queue = self.queue(key);
         queue.failures = queue.failures.saturating_add(1);
+        queue.last_error = Some(error.clone());
+        self.expire(now, key);
+        let queue = self.queue(key);
         let gone = error.code() == Some(ErrorCode::UnknownTopicOrPartition) && queue.failures >= UNKNOWN_PARTITION_ATTEMPTS_MAX;
         if gone || !retries {
             self.close_open_batch(key);
@@ -338,9 +369,6 @@ impl ProducerCore {
                 self.finish(batch, Err(error.clone().after_retries(failures)));
             }
             return;
-        }
-        for batch in queue.waiting.values_mut() {
-            batch.last_error.get_or_insert_with(|| error.clone());
         }
         let again = now + backoff.delay(queue.failures, random);
         queue.not_before = Some(again);

@@ -269,7 +269,7 @@ fn unknown_topics_and_partitions_are_errors_of_send() {
         assert_eq!(error.code(), Some(ErrorCode::UnknownTopicOrPartition));
         assert_eq!(error.place(), "nowhere");
         let error = producer.send(Record::to("t").partition(2).value("x")).await.err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(error.kind(), ErrorKind::NoSuchPartition);
     });
 }
 

@@ -31,8 +31,10 @@ pub(super) struct Assigned {
     /// Of the position: answers to an older one are not used.
     pub(super) generation: u64,
     pub(super) position: Position,
-    /// The next offset `next_batch` returns; behind `position` by what is buffered.
-    pub(super) handed_out: Option<Offset>,
+    /// The offset after the last batch handed out, or of the start.
+    handed_out: Option<Offset>,
+    /// Batches fetched and not handed out.
+    buffered_batches: usize,
     pub(super) high_watermark: Option<Offset>,
     pub(super) paused: bool,
     /// Stopped by an error that was handed out.
@@ -51,6 +53,7 @@ impl Assigned {
             generation,
             position: Position::from(start),
             handed_out: None,
+            buffered_batches: 0,
             high_watermark: None,
             paused: false,
             halted: false,
@@ -76,10 +79,46 @@ impl Assigned {
         self.not_before = None;
     }
 
+    /// Goes on at an offset that was looked up. What was fetched before is still handed out first.
+    pub(super) fn resolve(&mut self, offset: Offset) {
+        self.position = Position::At(offset);
+        if self.buffered_batches == 0 {
+            self.handed_out = Some(offset);
+        }
+        self.busy = false;
+        self.failures = 0;
+        self.not_before = None;
+    }
+
+    pub(super) fn batch_buffered(&mut self) {
+        self.buffered_batches += 1;
+    }
+
+    /// The oldest buffered batch, which ends before `next`, goes to the caller.
+    pub(super) fn batch_handed_out(&mut self, next: Offset) {
+        assert!(self.buffered_batches > 0, "a batch is handed out of the buffer");
+        self.buffered_batches -= 1;
+        self.handed_out = Some(next);
+    }
+
+    /// What was buffered is no longer there.
+    pub(super) fn buffer_dropped(&mut self) {
+        self.buffered_batches = 0;
+    }
+
+    /// The offset of the next record to hand out, once it is known. With nothing buffered it is where the next fetch begins: also
+    /// behind batches that carry no records for the caller, so that who reads up to an offset gets there.
+    pub(super) fn next_to_hand_out(&self) -> Option<Offset> {
+        match self.position {
+            Position::At(offset) if self.buffered_batches == 0 => Some(offset),
+            _ => self.handed_out,
+        }
+    }
+
     /// Forgets what was fetched and not handed out.
     pub(super) fn rewind(&mut self, generation: u64) {
         let halted = self.halted;
-        self.restart(generation, self.handed_out.map_or(self.position, Position::At));
+        self.restart(generation, self.next_to_hand_out().map_or(self.position, Position::At));
         self.halted = halted;
     }
 

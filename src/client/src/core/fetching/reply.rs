@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use wire::{BatchHeader, ErrorCode, FetchPartitionReply, FetchReply, ListOffsetsReply, OffsetAt, PartitionKey, PayloadKind};
+use wire::{
+    BatchHeader, ErrorCode, FetchPartitionReply, FetchReply, ListOffsetsReply, Offset, OffsetAt, PartitionKey, PayloadKind,
+};
 
 use super::assigned::Position;
 use super::{ConsumerCore, FetchPart, FetchPlan, Fetched, LookupPlan, RawBatch};
@@ -72,8 +74,7 @@ impl ConsumerCore {
                     if let Some(assigned) = self.partitions.get_mut(&part.key)
                         && assigned.generation == part.generation
                     {
-                        let generation = assigned.generation;
-                        assigned.restart(generation, Position::At(offset));
+                        assigned.resolve(offset);
                     }
                 }
                 Err(error) => self.part_failed(now, part.key, part.generation, &error, random),
@@ -134,8 +135,6 @@ impl ConsumerCore {
             return;
         }
         assigned.busy = false;
-        assigned.failures = 0;
-        assigned.not_before = None;
         assigned.high_watermark = Some(answer.high_watermark);
         let mut begin = place.start;
         let mut next = part.offset;
@@ -148,28 +147,45 @@ impl ConsumerCore {
                 }
                 Err(error) => return self.part_corrupt(part.key, next, error.to_string()),
             };
-            if header.payload_kind != PayloadKind::Padding && header.next_offset() > next {
-                if matches!(header.payload_kind, PayloadKind::Records | PayloadKind::KafkaV2) && header.record_count > 0 {
-                    self.buffered_bytes += header.total_length();
-                    let topic = Arc::clone(&self.assigned(part.key).topic);
-                    self.buffered.push_back(Fetched::Batch(RawBatch {
-                        key: part.key,
-                        topic,
-                        header,
-                        frame: frame.clone(),
-                        begin,
-                        from: next,
-                        high_watermark: answer.high_watermark,
-                    }));
+            if header.next_offset() > next {
+                if has_records(&header) {
+                    self.buffer(part.key, header, frame, begin, next, answer.high_watermark);
                 }
                 next = header.next_offset();
             }
             begin += header.total_length();
         }
-        self.assigned(part.key).position = Position::At(next);
+        let backoff = self.backoff;
+        let assigned = self.assigned(part.key);
+        assigned.position = Position::At(next);
+        if next == part.offset && !place.is_empty() {
+            // Bytes that lead nowhere: asked for again at once, they would come again at once.
+            assigned.failures = assigned.failures.saturating_add(1);
+            assigned.not_before = Some(now + backoff.delay(assigned.failures, random));
+        } else {
+            assigned.failures = 0;
+            assigned.not_before = None;
+        }
     }
 
-    fn part_corrupt(&mut self, key: PartitionKey, next: wire::Offset, cause: String) {
+    fn buffer(
+        &mut self,
+        key: PartitionKey,
+        header: BatchHeader,
+        frame: &Frame,
+        begin: usize,
+        from: Offset,
+        high_watermark: Offset,
+    ) {
+        let assigned = self.assigned(key);
+        assigned.batch_buffered();
+        let topic = Arc::clone(&assigned.topic);
+        self.buffered_bytes += header.total_length();
+        let batch = RawBatch { key, topic, header, frame: frame.clone(), begin, from, high_watermark };
+        self.buffered.push_back(Fetched::Batch(batch));
+    }
+
+    fn part_corrupt(&mut self, key: PartitionKey, next: Offset, cause: String) {
         let assigned = self.assigned(key);
         assigned.position = Position::At(next);
         assigned.halted = true;
@@ -192,6 +208,7 @@ impl ConsumerCore {
             let at = if out_of_range == OutOfRange::Earliest { OffsetAt::Earliest } else { OffsetAt::Latest };
             tracing::warn!(topic = &*assigned.topic, partition = key.partition.0, %error, ?out_of_range, "position reset");
             assigned.position = Position::Unresolved(at);
+            assigned.not_before = Some(now + backoff.delay(assigned.failures, random));
             return;
         }
         if matches!(code, Some(ErrorCode::NotLeader | ErrorCode::WrongShard | ErrorCode::UnknownTopicOrPartition)) {
@@ -209,4 +226,9 @@ impl ConsumerCore {
         };
         self.buffered.push_back(Fetched::Error(key, error.clone().at(place)));
     }
+}
+
+/// Whether a batch holds something for the caller: padding, control and emptied batches do not.
+fn has_records(header: &BatchHeader) -> bool {
+    matches!(header.payload_kind, PayloadKind::Records | PayloadKind::KafkaV2) && header.record_count > 0
 }

@@ -45,8 +45,7 @@ impl ProducerCore {
         let count = topic.partition_count();
         if let Some(partition) = record.partition {
             if partition >= count {
-                let cause = format!("no partition {partition}: the topic has {count}");
-                return Err(ClientError::new(ErrorKind::InvalidArgument, "produce", &*topic.name, cause));
+                return Err(ClientError::no_such_partition("produce", topic, partition));
             }
             return Ok(partition);
         }
@@ -138,7 +137,7 @@ impl ProducerCore {
         let place = || format!("{}/{partition}", topic.name);
         let invalid = |cause: String| ClientError::new(ErrorKind::InvalidArgument, "produce", place(), cause);
         if partition >= topic.partition_count() {
-            return Err(invalid(format!("the topic has {} partitions", topic.partition_count())));
+            return Err(ClientError::no_such_partition("produce", topic, partition));
         }
         let header = BatchHeader::decode(&batch).map_err(|error| invalid(error.to_string()))?;
         header.check_produced().map_err(|error| invalid(error.to_string()))?;
@@ -157,7 +156,6 @@ impl ProducerCore {
             deadline: now + self.options.delivery_timeout,
             attempts: 0,
             alone: false,
-            last_error: None,
             _reservation: reservation,
         };
         self.queue(key).waiting.insert(batch.number, batch);
@@ -179,7 +177,6 @@ impl ProducerCore {
             deadline: open.begun + delivery_timeout,
             attempts: 0,
             alone: false,
-            last_error: None,
             _reservation: open.reservation,
         };
         queue.waiting.insert(batch.number, batch);
@@ -220,6 +217,7 @@ impl ProducerCore {
             waiting: BTreeMap::new(),
             requests_in_flight: 0,
             failures: 0,
+            last_error: None,
             not_before: None,
             queued: false,
         });

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use wire::BatchBuilder;
 
-use crate::error::ClientError;
 use crate::producer::BatchOutcome;
 
 /// Bytes of the producer's memory, given back when dropped.
@@ -26,7 +25,6 @@ pub(crate) struct Batch {
     pub(crate) attempts: u32,
     /// Goes by itself, because a request that contained it with others was refused.
     pub(crate) alone: bool,
-    pub(crate) last_error: Option<ClientError>,
     /// Held, not read: memory is given back with the batch.
     pub(crate) _reservation: Option<Reservation>,
 }

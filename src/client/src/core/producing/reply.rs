@@ -43,6 +43,7 @@ impl ProducerCore {
     fn accepted(&mut self, partition: PartitionPlan, answer: &ProducePartitionReply) {
         let queue = self.queue(partition.key);
         queue.failures = 0;
+        queue.last_error = None;
         queue.not_before = None;
         let mut offset = answer.base_offset;
         for batch in partition.batches {
@@ -66,14 +67,14 @@ impl ProducerCore {
             self.metadata_wanted = true;
         }
         if error.retryable() && self.options.retries {
-            self.put_back(key, batches, error);
+            self.put_back(key, batches);
             self.partition_failed(now, key, error, random);
             return;
         }
         if !error.retryable() && batches.len() > 1 {
             // One of them is at fault: alone, each gets its own answer.
             batches.iter_mut().for_each(|batch| batch.alone = true);
-            self.put_back(key, batches, error);
+            self.put_back(key, batches);
             return;
         }
         for batch in batches {
@@ -82,10 +83,9 @@ impl ProducerCore {
         }
     }
 
-    fn put_back(&mut self, key: PartitionKey, batches: Vec<Batch>, error: &ClientError) {
+    fn put_back(&mut self, key: PartitionKey, batches: Vec<Batch>) {
         let queue = self.queue(key);
-        for mut batch in batches {
-            batch.last_error = Some(error.clone());
+        for batch in batches {
             let before = queue.waiting.insert(batch.number, batch);
             assert!(before.is_none(), "numbers are not reused");
         }
