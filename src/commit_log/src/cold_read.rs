@@ -82,13 +82,14 @@ pub(crate) async fn read(
             load(shard, place, from, length).await?
         }
     };
-    let found = collect(&window, from, bytes_max, below);
+    let (found, batches) = collect(&window, from, bytes_max, below);
     if found.is_empty() {
         return match &window.end {
             WindowEnd::Corrupt(error) => Err(error.clone()),
             WindowEnd::Whole => Ok(found),
         };
     }
+    shard.counters.add(|stats| stats.read_batches += batches);
     read_ahead(shard, place, &window, from);
     Ok(found)
 }
@@ -282,16 +283,18 @@ fn corrupt(shard: &Shard, place: &Place, offset: u64, position: u64, reason: Str
     ReadError::Corrupt { offset: Offset(offset), segment: Offset(place.key.base), position, reason }
 }
 
-fn collect(window: &Window, from: u64, bytes_max: usize, below: u64) -> Vec<Shared> {
+fn collect(window: &Window, from: u64, bytes_max: usize, below: u64) -> (Vec<Shared>, u64) {
     let mut found = Vec::new();
     let mut taken = 0;
+    let mut batches = 0;
     let first = window.batches.partition_point(|batch| batch.last < from);
     for batch in &window.batches[first..] {
         if batch.base >= below || (taken > 0 && taken + batch.bytes.len() > bytes_max) {
             break;
         }
         taken += batch.bytes.len();
+        batches += 1;
         push_joined(&mut found, batch.bytes.clone());
     }
-    found
+    (found, batches)
 }

@@ -142,13 +142,7 @@ fn complete(shard: &Rc<Shard>, number: u64, bytes: u64, started: Monotonic) {
         // Acknowledging after a failed write would acknowledge a hole.
         return;
     }
-    let elapsed = started.elapsed().as_nanos() as u64;
-    shard.counters.add(|stats| {
-        stats.groups += 1;
-        stats.group_bytes += bytes;
-        stats.group_ns += elapsed;
-        stats.group_ns_max = stats.group_ns_max.max(elapsed);
-    });
+    shard.counters.group(bytes, started.elapsed());
     let mut committed = Vec::new();
     for group in take_durable(shard, number) {
         {

@@ -52,11 +52,7 @@ pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>, lock: Segments
         if written.is_err() {
             return;
         }
-        shard.counters.add(|stats| {
-            stats.direct_writes += 1;
-            stats.direct_bytes += bytes;
-            stats.direct_ns += started.elapsed().as_nanos() as u64;
-        });
+        shard.counters.direct_write(bytes, started.elapsed());
         complete(&shard, &partition, end, queued_bytes);
         drop(lock);
         shard.requeue(&partition);

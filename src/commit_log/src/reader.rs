@@ -66,8 +66,12 @@ pub(crate) async fn read(
                 return Ok(Vec::new());
             }
             if is_in_memory(&inner, from.0) {
-                shard.counters.add(|stats| stats.tail_reads += 1);
-                return Ok(collect(&inner, from.0, bytes_max, below));
+                let (found, batches) = collect(&inner, from.0, bytes_max, below);
+                shard.counters.add(|stats| {
+                    stats.tail_reads += 1;
+                    stats.read_batches += batches;
+                });
+                return Ok(found);
             }
             cold_read::find(&inner, from.0)?
         };
@@ -100,27 +104,30 @@ fn is_in_memory(inner: &Inner, from: u64) -> bool {
     from >= start
 }
 
-/// Batches in memory from the one that holds `from`: at least one, then while they fit.
-fn collect(inner: &Inner, from: u64, bytes_max: usize, below: u64) -> Vec<Shared> {
+/// Batches in memory from the one that holds `from`, and how many: at least one, then while they fit.
+fn collect(inner: &Inner, from: u64, bytes_max: usize, below: u64) -> (Vec<Shared>, u64) {
     let mut found: Vec<Shared> = Vec::new();
     let mut taken = 0;
+    let mut batches = 0;
     let first = inner.cached.partition_point(|batch| batch.last < from);
     for batch in inner.cached.range(first..) {
         if batch.base >= below || (taken > 0 && taken + batch.bytes.len() > bytes_max) {
-            return found;
+            return (found, batches);
         }
         taken += batch.bytes.len();
+        batches += 1;
         push_joined(&mut found, batch.bytes.clone());
     }
     for batch in inner.pending.iter().skip_while(|batch| batch.last < from) {
         if batch.base >= below || (taken > 0 && taken + batch.bytes.len() > bytes_max) {
-            return found;
+            return (found, batches);
         }
         taken += batch.bytes.len();
+        batches += 1;
         found.push(Shared::copy_from_slice(&batch.header));
         found.push(batch.bytes.slice(batch.header.len()..));
     }
-    found
+    (found, batches)
 }
 
 /// Neighbours in one buffer go out as one slice.

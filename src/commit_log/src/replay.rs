@@ -69,13 +69,15 @@ pub struct Replay {
     boot: u64,
     partitions: BTreeMap<PartitionKey, Replaying>,
     deleted: BTreeSet<PartitionKey>,
+    /// Those of them that may have been made again in a block that is lost.
+    perhaps_made_again: BTreeSet<PartitionKey>,
 }
 
 impl Replay {
     /// On top of the partitions of a checkpoint. New segments stand on `disk`; new partitions bear `boot`.
     pub fn new(disk: Arc<Path>, boot: u64, partitions: Vec<PartitionState>) -> Self {
         let partitions = partitions.into_iter().map(|state| (state.key, Replaying::new(state))).collect();
-        Self { disk, boot, partitions, deleted: BTreeSet::new() }
+        Self { disk, boot, partitions, deleted: BTreeSet::new(), perhaps_made_again: BTreeSet::new() }
     }
 
     /// The next record, in the order of the log.
@@ -99,6 +101,7 @@ impl Replay {
                     return Ok(());
                 }
                 self.partitions.remove(&key);
+                self.perhaps_made_again.remove(&key);
                 self.deleted.insert(key);
                 return Ok(());
             }
@@ -122,11 +125,19 @@ impl Replay {
         Ok(())
     }
 
-    /// Acknowledged blocks are missing before the next record: every partition may have lost something there.
+    /// Acknowledged blocks are missing before the next record. What may have stood in them, and what is made of it:
+    ///
+    /// | lost record | what shows | verdict |
+    /// |---|---|---|
+    /// | batch, cut, epoch, log start, options, deletion | nothing for sure | every partition that exists here is suspect, to the end |
+    /// | start of direct writes | nothing | the segment that takes them is scanned all the same |
+    /// | creation | later records of an unknown partition | it is kept, lossy |
+    /// | creation after a deletion | the same, or nothing | the same; the files of the deleted one stay |
     pub fn hole(&mut self) {
         for partition in self.partitions.values_mut() {
-            partition.suspect = true;
+            partition.hole();
         }
+        self.perhaps_made_again.append(&mut self.deleted);
     }
 
     /// A partition that nobody created and nobody deleted was created in a block that is lost: what follows of it is kept.

@@ -20,7 +20,7 @@ use crate::read_cache::ReadCache;
 use crate::segment_index::IndexCache;
 use crate::shard::{Committed, Shard};
 use crate::start::{self, Start, StartError};
-use crate::stats::{Counters, LogStats};
+use crate::stats::{Counters, LogHistograms, LogStats};
 use crate::tail_cache::TailCache;
 use crate::wal::Wal;
 use crate::{LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, remove, space, wal_files};
@@ -163,6 +163,11 @@ impl ShardLog {
             partitions: shard.partitions.borrow().len() as u64,
             ..shard.counters.get()
         }
+    }
+
+    /// Sizes and times of the writes since the log was opened.
+    pub fn histograms(&self) -> LogHistograms {
+        self.shard.counters.histograms()
     }
 
     /// Writes a checkpoint now.

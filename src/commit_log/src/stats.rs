@@ -1,6 +1,9 @@
 //! What a shard's log has done: plain numbers for metrics.
 
 use std::cell::Cell;
+use std::time::Duration;
+
+use crate::histogram::{Histogram, HistogramCounts};
 
 /// Counters since the log was opened, and a few levels. Cheap to take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,16 +16,10 @@ pub struct LogStats {
     pub groups: u64,
     /// Bytes of them, with padding.
     pub group_bytes: u64,
-    /// Sum of the times from group taken to group completed, in nanoseconds. With `groups`: the mean.
-    pub group_ns: u64,
-    /// Longest of them.
-    pub group_ns_max: u64,
     /// Direct writes (one partition, one sync).
     pub direct_writes: u64,
     /// Bytes of them.
     pub direct_bytes: u64,
-    /// Sum of the times from taken to durable, in nanoseconds.
-    pub direct_ns: u64,
     /// Bytes copied from the write-ahead log's buffers into segments, without a sync of their own.
     pub flushed_bytes: u64,
     /// Checkpoints written.
@@ -37,6 +34,8 @@ pub struct LogStats {
     pub disk_reads: u64,
     /// Bytes read from the disk.
     pub disk_read_bytes: u64,
+    /// Batches given to readers.
+    pub read_batches: u64,
     /// Batches whose checksum did not hold.
     pub corrupt_batches: u64,
     /// Appends refused because a bound was reached.
@@ -59,10 +58,39 @@ pub struct LogStats {
     pub partitions: u64,
 }
 
+/// How large the writes of a log were, and how long they took from taken to durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogHistograms {
+    /// Bytes of block groups, with padding.
+    pub group_bytes: HistogramCounts,
+    /// Nanoseconds of block groups.
+    pub group_ns: HistogramCounts,
+    /// Bytes of direct writes.
+    pub direct_bytes: HistogramCounts,
+    /// Nanoseconds of direct writes.
+    pub direct_ns: HistogramCounts,
+}
+
 /// The counters, in cells: one shard, one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counters {
     stats: Cell<LogStats>,
+    group_bytes: Histogram,
+    group_ns: Histogram,
+    direct_bytes: Histogram,
+    direct_ns: Histogram,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            stats: Cell::default(),
+            group_bytes: Histogram::bytes(),
+            group_ns: Histogram::nanoseconds(),
+            direct_bytes: Histogram::bytes(),
+            direct_ns: Histogram::nanoseconds(),
+        }
+    }
 }
 
 impl Counters {
@@ -72,7 +100,40 @@ impl Counters {
         self.stats.set(stats);
     }
 
+    /// Counts a block group that is durable.
+    pub(crate) fn group(&self, bytes: u64, elapsed: Duration) {
+        self.add(|stats| {
+            stats.groups += 1;
+            stats.group_bytes += bytes;
+        });
+        self.group_bytes.observe(bytes);
+        self.group_ns.observe(nanoseconds(elapsed));
+    }
+
+    /// Counts a direct write that is durable.
+    pub(crate) fn direct_write(&self, bytes: u64, elapsed: Duration) {
+        self.add(|stats| {
+            stats.direct_writes += 1;
+            stats.direct_bytes += bytes;
+        });
+        self.direct_bytes.observe(bytes);
+        self.direct_ns.observe(nanoseconds(elapsed));
+    }
+
     pub(crate) fn get(&self) -> LogStats {
         self.stats.get()
     }
+
+    pub(crate) fn histograms(&self) -> LogHistograms {
+        LogHistograms {
+            group_bytes: self.group_bytes.get(),
+            group_ns: self.group_ns.get(),
+            direct_bytes: self.direct_bytes.get(),
+            direct_ns: self.direct_ns.get(),
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

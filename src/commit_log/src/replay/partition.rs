@@ -38,7 +38,8 @@ struct Noted {
 #[derive(Debug)]
 pub(super) struct Replaying {
     pub(super) state: PartitionState,
-    /// Blocks were lost, and no batch since has shown that they held none of this partition.
+    /// Blocks were lost that may have held records of this partition. Nothing later shows that they did not: a cut and the batches after it may be
+    /// gone together, and what follows them goes on at the same offset as what was cut.
     pub(super) suspect: bool,
     runs: Vec<Run>,
     noted: Vec<Noted>,
@@ -52,6 +53,15 @@ impl Replaying {
         Self { state, suspect: false, runs: Vec::new(), noted: Vec::new(), committed: Offset(0), touched: false }
     }
 
+    /// Blocks are missing before the next record.
+    pub(super) fn hole(&mut self) {
+        self.suspect = true;
+        if let Some(last) = self.state.segments.last().filter(|last| !last.sealed) {
+            let (base, from_position, expected) = (last.base, last.end_position, last.end);
+            self.note(base, from_position, expected);
+        }
+    }
+
     /// Whether the checkpoint's state holds what the records of `block` did. Batches are the exception: they may stand in no segment yet.
     pub(super) fn is_known(&self, block: u64) -> bool {
         block <= self.state.as_of_block
@@ -60,7 +70,8 @@ impl Replaying {
     pub(super) fn batch(&mut self, at: RecordAt, header: &BatchHeader) {
         let (base, end) = (header.base_offset, header.next_offset());
         let known = self.is_known(at.block);
-        if self.runs.last().is_some_and(|run| base < run.offsets.end) {
+        let is_cut_missing = if known || !self.suspect { self.logged_end() > base } else { self.told_end() > base };
+        if is_cut_missing {
             // The record of a cut is among the lost blocks. The later history stands.
             self.cut_runs(base);
             if !known {
@@ -69,8 +80,6 @@ impl Replaying {
             }
         }
         self.touched = true;
-        // What is gone in a lost block shows as a gap below a later batch; without one the partition was not hit.
-        self.suspect = false;
         match self.runs.last_mut() {
             Some(run) if run.open && run.offsets.end == base => (run.to, run.offsets.end) = (at, end),
             _ => self.runs.push(Run { from: at, to: at, offsets: OffsetRange { start: base, end }, open: true }),
@@ -78,6 +87,17 @@ impl Replaying {
         if !known {
             self.epoch(header.leader_epoch, base);
         }
+    }
+
+    /// End of the batches seen in the log.
+    fn logged_end(&self) -> Offset {
+        self.runs.last().map_or(Offset(0), |run| run.offsets.end)
+    }
+
+    /// End of all that was told of the partition before the next record: in the log, in segments, or as the end of a direct write.
+    fn told_end(&self) -> Offset {
+        let stored = self.state.segments.last().map_or(Offset(0), |segment| segment.end);
+        self.logged_end().max(stored).max(self.committed)
     }
 
     pub(super) fn epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
@@ -135,9 +155,6 @@ impl Replaying {
 
     pub(super) fn direct_start(&mut self, note: SegmentEnd, disk: &Arc<Path>) {
         self.touched = true;
-        if self.noted.iter().any(|noted| noted.base == note.base) {
-            return;
-        }
         let segments = &mut self.state.segments;
         let at = segments.partition_point(|segment| segment.base < note.base);
         let (from_position, expected) = match segments.get(at) {
@@ -156,8 +173,13 @@ impl Replaying {
                 (BLOCK_BYTES as u64, note.base)
             }
         };
-        let bound = Offset(u64::MAX);
-        self.noted.push(Noted { base: note.base, from_position, expected, bound, committed_position: 0 });
+        self.note(note.base, from_position, expected);
+    }
+
+    fn note(&mut self, base: Offset, from_position: u64, expected: Offset) {
+        if self.noted.iter().all(|noted| noted.base != base) {
+            self.noted.push(Noted { base, from_position, expected, bound: Offset(u64::MAX), committed_position: 0 });
+        }
     }
 
     pub(super) fn direct_end(&mut self, note: SegmentEnd, disk: &Arc<Path>) {
