@@ -49,6 +49,11 @@ impl Calls {
         self.hops.get()
     }
 
+    /// Messages whose outbox was full.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.borrow().len()
+    }
+
     /// From here on nothing is sent.
     pub(crate) fn close(&self) {
         self.closed.set(true);

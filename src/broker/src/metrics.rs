@@ -8,7 +8,7 @@ mod prometheus;
 pub(crate) use prometheus::render;
 
 use crate::shard::Shard;
-use commit_log::LogStats;
+use commit_log::{LogHistograms, LogStats};
 use rustix::time::{ClockId, clock_gettime};
 use shards::clock::{self, Monotonic};
 use std::{
@@ -16,8 +16,9 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-/// Topics named in the metrics of one shard, those with the most traffic first: a hundred thousand would drown the rest.
-const TOPICS_MAX: usize = 1000;
+/// Topics named in the metrics of one shard, those with the most traffic first: a hundred thousand would drown the rest. How many are
+/// left out is a metric of its own.
+pub(crate) const TOPICS_MAX: usize = 1000;
 /// A partition's size is looked up for so many partitions in one go, so that the shard is not held up.
 const SIZES_AT_ONCE: usize = 2000;
 
@@ -38,6 +39,7 @@ pub(crate) struct ShardSnapshot {
     pub(crate) sent_bytes: u64,
     pub(crate) mesh_hops: u64,
     pub(crate) mesh_waiting: usize,
+    pub(crate) mesh_unsent: usize,
     pub(crate) in_flight_bytes: usize,
     pub(crate) reply_bytes: usize,
     pub(crate) buffer_bytes: usize,
@@ -46,7 +48,11 @@ pub(crate) struct ShardSnapshot {
     pub(crate) lossy_partitions: u64,
     pub(crate) topic_count: usize,
     pub(crate) log: LogStats,
+    /// None before the first look.
+    pub(crate) writes: Option<LogHistograms>,
     pub(crate) topics: Vec<TopicTotals>,
+    /// Topics with traffic that `topics` has no room for.
+    pub(crate) topics_left_out: usize,
 }
 
 /// What one topic did on a shard.
@@ -83,6 +89,7 @@ impl Meter {
         let busy_permille = (ran_ns.saturating_sub(self.ran_ns) * 1000 / passed_ns).min(1000);
         (self.looked, self.ran_ns) = (now, ran_ns);
         let counters = &shard.counters;
+        let (topics, topics_left_out) = topic_totals(shard);
         let snapshot = ShardSnapshot {
             busy_permille,
             connections: shard.connections.borrow().len(),
@@ -97,6 +104,7 @@ impl Meter {
             sent_bytes: counters.sent_bytes.get(),
             mesh_hops: shard.calls.hops(),
             mesh_waiting: shard.calls.waiting(),
+            mesh_unsent: shard.calls.unsent(),
             in_flight_bytes: shard.in_flight.used(),
             reply_bytes: shard.reply_bytes.used(),
             buffer_bytes: shards::buffer::allocated_bytes(),
@@ -104,7 +112,9 @@ impl Meter {
             lossy_partitions: self.sizes.1,
             topic_count: shard.topics.borrow().len(),
             log: shard.log.stats(),
-            topics: topic_totals(shard),
+            writes: Some(shard.log.histograms()),
+            topics,
+            topics_left_out,
         };
         *shard.process.snapshots[shard.id.index()].lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
@@ -125,11 +135,13 @@ impl Meter {
     }
 }
 
-fn topic_totals(shard: &Shard) -> Vec<TopicTotals> {
+/// The busiest topics, and how many others had traffic.
+fn topic_totals(shard: &Shard) -> (Vec<TopicTotals>, usize) {
     let topics = shard.topics.borrow();
     let counters = shard.topic_counters.borrow();
     let mut busy: Vec<_> = counters.iter().filter(|(_, counters)| !counters.is_idle()).collect();
     busy.sort_by_key(|(_, counters)| std::cmp::Reverse(counters.appended_bytes.get() + counters.fetched_bytes.get()));
+    let left_out = busy.len().saturating_sub(TOPICS_MAX);
     busy.truncate(TOPICS_MAX);
     let totals = busy.into_iter().filter_map(|(id, counters)| {
         Some(TopicTotals {
@@ -140,7 +152,7 @@ fn topic_totals(shard: &Shard) -> Vec<TopicTotals> {
             fetched_bytes: counters.fetched_bytes.get(),
         })
     });
-    totals.collect()
+    (totals.collect(), left_out)
 }
 
 /// Processor time of this thread.

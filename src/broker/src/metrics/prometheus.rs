@@ -1,6 +1,7 @@
 //! The text format of Prometheus: one family after the other, each with its help and type.
 
 use super::ShardSnapshot;
+use commit_log::{HistogramCounts, LogHistograms};
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
 type Value = fn(&ShardSnapshot) -> f64;
@@ -20,8 +21,6 @@ const fn gauge(name: &'static str, help: &'static str, value: Value) -> Family {
     Family { name, kind: "gauge", help, value }
 }
 
-const NS: f64 = 1e9;
-
 const FAMILIES: &[Family] = &[
     gauge("corelane_shard_busy_ratio", "Share of the last second in which the shard's thread ran.", |s| {
         s.busy_permille as f64 / 1e3
@@ -40,23 +39,14 @@ const FAMILIES: &[Family] = &[
     gauge("corelane_buffer_bytes", "Bytes of buffers held.", |s| s.buffer_bytes as f64),
     counter("corelane_sent_bytes_total", "Bytes written to clients.", |s| s.sent_bytes as f64),
     counter("corelane_mesh_messages_total", "Messages sent to other shards.", |s| s.mesh_hops as f64),
+    gauge("corelane_mesh_unsent", "Messages to other shards whose queue was full.", |s| s.mesh_unsent as f64),
     gauge("corelane_mesh_waiting", "Questions to other shards not yet answered.", |s| s.mesh_waiting as f64),
     counter("corelane_appended_bytes_total", "Bytes appended.", |s| s.log.appended_bytes as f64),
     counter("corelane_appended_batches_total", "Batches appended.", |s| s.log.appended_batches as f64),
     counter("corelane_appends_refused_total", "Appends refused because a bound was reached.", |s| s.log.appends_refused as f64),
     gauge("corelane_appends_waiting", "Appends that wait for room in the log's queue.", |s| s.appends_waiting as f64),
     counter("corelane_fetched_bytes_total", "Bytes of batches given to consumers.", |s| s.fetched_bytes as f64),
-    counter("corelane_commit_groups_total", "Groups written to the write-ahead log.", |s| s.log.groups as f64),
-    counter("corelane_commit_group_bytes_total", "Bytes of them, with padding.", |s| s.log.group_bytes as f64),
-    counter("corelane_commit_group_seconds_total", "Time from taken to durable, summed over groups.", |s| {
-        s.log.group_ns as f64 / NS
-    }),
-    gauge("corelane_commit_group_seconds_max", "The longest of them.", |s| s.log.group_ns_max as f64 / NS),
-    counter("corelane_direct_writes_total", "Writes of one partition straight into its segment.", |s| s.log.direct_writes as f64),
-    counter("corelane_direct_write_bytes_total", "Bytes of them.", |s| s.log.direct_bytes as f64),
-    counter("corelane_direct_write_seconds_total", "Time from taken to durable, summed over them.", |s| {
-        s.log.direct_ns as f64 / NS
-    }),
+    counter("corelane_fetched_batches_total", "Batches given to consumers.", |s| s.log.read_batches as f64),
     counter("corelane_flushed_bytes_total", "Bytes moved from the write-ahead log into segments.", |s| {
         s.log.flushed_bytes as f64
     }),
@@ -73,11 +63,54 @@ const FAMILIES: &[Family] = &[
     counter("corelane_corrupt_batches_total", "Stored batches whose checksum did not hold.", |s| s.log.corrupt_batches as f64),
     gauge("corelane_lossy_partitions", "Partitions that may have lost acknowledged data.", |s| s.lossy_partitions as f64),
     gauge("corelane_partitions", "Partitions of the shard.", |s| s.log.partitions as f64),
+    gauge("corelane_topics_without_metrics", LEFT_OUT_HELP, |s| s.topics_left_out as f64),
     gauge("corelane_topics", "Topics known to the shard.", |s| s.topic_count as f64),
     gauge("corelane_log_bytes", "Bytes of the shard's partitions.", |s| s.log_bytes as f64),
     gauge("corelane_disk_free_bytes", "Free bytes of the shard's disk.", |s| s.log.disk_free_bytes as f64),
     gauge("corelane_disk_full", "1 while appends are refused for lack of disk space.", |s| f64::from(u8::from(s.log.disk_full))),
     gauge("corelane_segment_files_open", "Segment files open.", |s| s.log.open_files as f64),
+];
+
+const LEFT_OUT_HELP: &str = "Topics with traffic that the metrics of single topics leave out: a shard names its 1000 busiest.";
+
+const _: () = assert!(super::TOPICS_MAX == 1000, "the help says so");
+
+struct Distribution {
+    name: &'static str,
+    help: &'static str,
+    /// What is counted, in the unit of the name.
+    unit: f64,
+    counts: fn(&LogHistograms) -> &HistogramCounts,
+}
+
+const BYTES: f64 = 1.0;
+const SECONDS: f64 = 1e9;
+
+const DISTRIBUTIONS: [Distribution; 4] = [
+    Distribution {
+        name: "corelane_commit_group_bytes",
+        help: "Sizes of the groups written to the write-ahead log, with padding.",
+        unit: BYTES,
+        counts: |writes| &writes.group_bytes,
+    },
+    Distribution {
+        name: "corelane_commit_group_seconds",
+        help: "Times of the groups from taken to durable.",
+        unit: SECONDS,
+        counts: |writes| &writes.group_ns,
+    },
+    Distribution {
+        name: "corelane_direct_write_bytes",
+        help: "Sizes of the writes of one partition straight into its segment.",
+        unit: BYTES,
+        counts: |writes| &writes.direct_bytes,
+    },
+    Distribution {
+        name: "corelane_direct_write_seconds",
+        help: "Times of them from taken to durable.",
+        unit: SECONDS,
+        counts: |writes| &writes.direct_ns,
+    },
 ];
 
 /// All metrics of the broker as text.
@@ -91,8 +124,29 @@ pub(crate) fn render(shards: &[Arc<ShardSnapshot>], is_ready: bool) -> String {
             line(&mut out, family.name, &format!("{{shard=\"{number}\"}}"), (family.value)(snapshot));
         }
     }
+    for distribution in &DISTRIBUTIONS {
+        head(&mut out, distribution.name, "histogram", distribution.help);
+        for (number, snapshot) in shards.iter().enumerate() {
+            if let Some(writes) = &snapshot.writes {
+                histogram(&mut out, distribution, number, (distribution.counts)(writes));
+            }
+        }
+    }
     topics(&mut out, shards);
     out
+}
+
+/// One histogram of a shard: the counts below each bound, which add up, then sum and count.
+fn histogram(out: &mut String, distribution: &Distribution, shard: usize, counts: &HistogramCounts) {
+    let Distribution { name, unit, .. } = distribution;
+    let mut below = 0;
+    for (bound, count) in counts.bounds.iter().zip(counts.counts) {
+        below += count;
+        writeln!(out, "{name}_bucket{{shard=\"{shard}\",le=\"{}\"}} {below}", *bound as f64 / unit).expect("writing to a string");
+    }
+    writeln!(out, "{name}_bucket{{shard=\"{shard}\",le=\"+Inf\"}} {}", counts.total()).expect("writing to a string");
+    line(out, &format!("{name}_sum"), &format!("{{shard=\"{shard}\"}}"), counts.sum as f64 / unit);
+    line(out, &format!("{name}_count"), &format!("{{shard=\"{shard}\"}}"), counts.total() as f64);
 }
 
 /// Totals of each topic over the shards.
