@@ -16,18 +16,19 @@ mod topic_options;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use self::failure::Failure;
 
+/// Of every command but `perf` and `tune check`, which judge and have codes of their own.
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  failed while doing it
-  2  the command line or a file it names is wrong
-  3  no broker answers
-  4  not found: a topic, a partition, a file
+  2  the command line is wrong, or the configuration file
+  3  no broker answers, or none does any more
+  4  not found: a topic, a partition, an offset, a file
   5  exists already
   6  not allowed: a name, a configuration, a record above a limit
 ";
@@ -44,7 +45,7 @@ Examples:
 
 /// A distributed commit-log message broker, and everything to work with it
 #[derive(Debug, Parser)]
-#[command(name = "corelane", version, max_term_width = 120, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+#[command(name = "corelane", version, max_term_width = 120, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -72,7 +73,8 @@ enum Command {
 
 /// The whole command.
 pub(crate) fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let parsed = Cli::from_arg_matches(&command_line().get_matches());
+    let command = parsed.unwrap_or_else(|error| error.exit()).command;
     start_logging(matches!(command, Command::Serve(_)));
     let result = match command {
         Command::Serve(args) => serve::run(&args),
@@ -95,6 +97,19 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// What can be said, its long help with the exit codes at the end.
+fn command_line() -> clap::Command {
+    fn with_exit_codes(command: clap::Command) -> clap::Command {
+        let examples = command.get_after_help().map(|examples| format!("{examples}\n")).unwrap_or_default();
+        let command = command.after_long_help(format!("{examples}{EXIT_CODES}"));
+        command.mut_subcommands(|below| match below.get_name() {
+            "perf" | "tune" => below,
+            _ => with_exit_codes(below),
+        })
+    }
+    with_exit_codes(Cli::command())
+}
+
 /// Logs to standard error; `CORELANE_LOG` chooses what, as `info` or `broker=debug,warn`.
 fn start_logging(serving: bool) {
     let default = if serving { "info" } else { "warn" };
@@ -108,10 +123,8 @@ fn start_logging(serving: bool) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        super::command_line().debug_assert();
     }
 }

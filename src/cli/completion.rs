@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::failure::Failure;
@@ -17,6 +16,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Generated into memory, because the generator panics when its output is closed.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut super::Cli::command(), "corelane", &mut script);
+    clap_complete::generate(args.shell, &mut super::command_line(), "corelane", &mut script);
     std::io::stdout().write_all(&script).map_err(|error| Failure::of_output(&error))
 }

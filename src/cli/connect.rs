@@ -24,9 +24,14 @@ pub(crate) struct ConnectArgs {
 }
 
 impl ConnectArgs {
+    /// Time for an operation with its retries.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout.0.max(Duration::from_millis(1))
+    }
+
     /// Connects and does `work` on a runtime of one thread.
     pub(crate) fn with_client<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T, Failure>) -> Result<T, Failure> {
-        let timeout = self.timeout.0.max(Duration::from_millis(1));
+        let timeout = self.timeout();
         let options = ClientOptions {
             client_id: "corelane-cli".into(),
             connect_timeout: timeout.min(Duration::from_secs(5)),

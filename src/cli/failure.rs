@@ -20,6 +20,15 @@ pub(crate) enum Failure {
     TooLarge(String),
     /// The client's error; its kind decides the exit code.
     Client(ClientError),
+    /// Records of `produce` that were not acknowledged; the first error decides the exit code.
+    NotAcknowledged {
+        /// How many.
+        records: u64,
+        /// Of how many.
+        sent: u64,
+        /// Why the first was not.
+        first: ClientError,
+    },
     /// Standard output was closed by its reader.
     OutputClosed,
 }
@@ -31,7 +40,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::NotFound(_) => 4,
             Failure::TooLarge(_) => 6,
-            Failure::Client(error) => code_of(error),
+            Failure::Client(error) | Failure::NotAcknowledged { first: error, .. } => code_of(error),
             Failure::OutputClosed => 0,
         })
     }
@@ -56,16 +65,18 @@ impl Failure {
 
 fn code_of(error: &ClientError) -> u8 {
     match error.kind() {
-        ErrorKind::Connect => 3,
-        ErrorKind::InvalidArgument => 4,
+        ErrorKind::InvalidArgument => 2,
+        ErrorKind::Connect | ErrorKind::Disconnected | ErrorKind::TimedOut => 3,
+        ErrorKind::NoSuchPartition => 4,
         ErrorKind::TooLarge => 6,
         ErrorKind::Broker(code) => match code {
-            ErrorCode::UnknownTopicOrPartition => 4,
+            ErrorCode::UnknownTopicOrPartition | ErrorCode::OffsetOutOfRange => 4,
             ErrorCode::TopicExists => 5,
             ErrorCode::InvalidTopicName
             | ErrorCode::InvalidPartitions
             | ErrorCode::InvalidConfig
             | ErrorCode::InvalidReplicationFactor
+            | ErrorCode::InvalidRequest
             | ErrorCode::MessageTooLarge
             | ErrorCode::TooManyTopics => 6,
             _ => 1,
@@ -88,6 +99,7 @@ impl fmt::Display for Failure {
                 write!(f, "{error}\nIs a broker running there? --broker or CORELANE_BROKER names another")
             }
             Failure::Client(error) => error.fmt(f),
+            Failure::NotAcknowledged { records, sent, .. } => write!(f, "{records} of {sent} records were not acknowledged"),
             Failure::OutputClosed => f.write_str("the output was closed"),
         }
     }

@@ -1,17 +1,18 @@
 //! `corelane produce`.
 
 mod input;
+mod pace;
 mod report;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use broker::config::Span;
-use corelane_client::{Acks, Client, Compression, DeliveryFuture, Producer, ProducerOptions, Record};
+use corelane_client::{Acks, Client, ClientError, Compression, Delivery, DeliveryFuture, Producer, ProducerOptions, Record};
 use tokio::time::Instant;
 
 use self::input::{Input, Message};
+use self::pace::Pace;
 use self::report::Report;
 use super::connect::ConnectArgs;
 use super::failure::Failure;
@@ -29,7 +30,13 @@ Examples:
 /// Deliveries awaited before reading on: bounds what is remembered of records under way.
 const DELIVERIES_MAX: usize = 100_000;
 
+/// Records under way by their number in the input, oldest first.
+type Deliveries = VecDeque<(u64, DeliveryFuture)>;
+
 /// Sends each line of standard input, or each file, as a record; done when all are acknowledged
+///
+/// A record that is refused for itself, such as one above the topic's limit, does not stop those after it; any other failure
+/// does. Both are reported by line or file, and the exit code is then not 0.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -79,39 +86,57 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 async fn send_all(client: &Client, args: &Args) -> Result<(), Failure> {
     // A topic that does not exist is found before anything is read.
     client.topic(&args.topic).await?;
-    let options =
-        ProducerOptions { acks: args.acks, compression: args.compression, linger: args.linger.0, ..ProducerOptions::default() };
-    let producer = client.producer(options);
-    let mut input = Input::open(&args.files, args.key_separator.as_deref());
-    let mut report = Report::start(args.quiet, args.files.len());
+    let producer = client.producer(ProducerOptions {
+        acks: args.acks,
+        compression: args.compression,
+        linger: args.linger.0,
+        delivery_timeout: args.connect.timeout(),
+        ..ProducerOptions::default()
+    });
+    let mut report = Report::start(args.quiet, &args.files);
     let mut deliveries = VecDeque::new();
-    let begun = Instant::now();
-    let mut sent = 0_u64;
-    let sending = async {
-        loop {
-            // With a rate, what is under way leaves and is looked at while waiting; without, reading fills the batches.
-            if let Some(rate) = args.rate {
-                tokio::time::sleep_until(begun + Duration::from_secs_f64(sent as f64 / rate)).await;
-            }
-            let Some(message) = input.next().await? else { return Ok(()) };
-            deliveries.push_back(send(&producer, args, &message).await?);
-            sent += 1;
-            report.sent(message.value.len());
-            settle(&mut deliveries, &mut report, DELIVERIES_MAX).await?;
-        }
-    };
-    let result: Result<(), Failure> = sending.await;
+    let sent = send_input(&producer, args, &mut deliveries, &mut report).await;
     // What was accepted before a failure is still delivered and counted.
-    let settled = async {
-        producer.flush().await?;
-        settle(&mut deliveries, &mut report, 0).await
-    };
-    let settled = settled.await;
-    report.finish(&args.topic, args.json)?;
-    result.and(settled)
+    producer.flush().await?;
+    settle(&mut deliveries, &mut report, 0).await;
+    sent.and(report.finish(&args.topic, args.json))
 }
 
-async fn send(producer: &Producer, args: &Args, message: &Message) -> Result<DeliveryFuture, Failure> {
+/// Reads and sends until the input ends, or something fails that the next record would meet as well.
+async fn send_input(producer: &Producer, args: &Args, deliveries: &mut Deliveries, report: &mut Report) -> Result<(), Failure> {
+    let mut input = Input::open(&args.files, args.key_separator.as_deref());
+    let mut pace = args.rate.map(|rate| Pace::new(rate, Instant::now()));
+    loop {
+        let next = tokio::select! {
+            biased;
+            next = input.next() => next?,
+            // While no input comes, a failure is seen at once.
+            (number, result) = oldest(deliveries), if !deliveries.is_empty() => {
+                report.settled(number, result);
+                if report.is_hopeless() {
+                    return Ok(());
+                }
+                continue;
+            }
+        };
+        let Some(message) = next else { return Ok(()) };
+        // While waiting, what is under way leaves and is answered; without a rate, reading fills the batches.
+        if let Some(pace) = &mut pace {
+            tokio::time::sleep_until(pace.next(Instant::now())).await;
+        }
+        let number = report.sent(message.value.len());
+        match send(producer, args, &message).await {
+            Ok(delivery) => deliveries.push_back((number, delivery)),
+            Err(error) => report.failed(number, error),
+        }
+        settle(deliveries, report, DELIVERIES_MAX).await;
+        if report.is_hopeless() {
+            return Ok(());
+        }
+    }
+}
+
+async fn send(producer: &Producer, args: &Args, message: &Message) -> Result<DeliveryFuture, ClientError> {
     let mut record = Record::to(&args.topic).value(&message.value);
     record.partition = args.partition;
     record.key = match &args.key {
@@ -121,31 +146,23 @@ async fn send(producer: &Producer, args: &Args, message: &Message) -> Result<Del
     for (name, value) in &args.headers {
         record = record.header(name, value);
     }
-    Ok(producer.send(record).await?)
+    producer.send(record).await
 }
 
 /// Takes the results that are known, and awaits the oldest while more than `most` are outstanding.
-async fn settle(deliveries: &mut VecDeque<DeliveryFuture>, report: &mut Report, most: usize) -> Result<(), Failure> {
-    let mut first_failure = None;
-    while let Some(oldest) = deliveries.front_mut() {
-        let result = match oldest.try_get() {
-            Some(result) => result,
-            None if deliveries.len() > most => {
-                let oldest = deliveries.front_mut().expect("it was just looked at");
-                oldest.await
-            }
-            None => break,
-        };
-        deliveries.pop_front();
-        match result {
-            Ok(delivery) => report.delivered(&delivery),
-            Err(error) => {
-                report.failed();
-                first_failure.get_or_insert(error);
-            }
-        }
+async fn settle(deliveries: &mut Deliveries, report: &mut Report, most: usize) {
+    while deliveries.len() > most || deliveries.front().is_some_and(|(_, oldest)| oldest.try_get().is_some()) {
+        let (number, result) = oldest(deliveries).await;
+        report.settled(number, result);
     }
-    first_failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Awaits the oldest delivery, of which there is one, and removes it. Cancelling loses nothing.
+async fn oldest(deliveries: &mut Deliveries) -> (u64, Result<Delivery, ClientError>) {
+    let (number, delivery) = deliveries.front_mut().expect("the caller looked");
+    let settled = (*number, delivery.await);
+    deliveries.pop_front();
+    settled
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

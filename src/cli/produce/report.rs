@@ -1,33 +1,42 @@
 //! What was sent, while it is sent and at the end.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use corelane_client::{AckLevel, Delivery};
+use corelane_client::{AckLevel, ClientError, Delivery, ErrorCode, ErrorKind};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::failure::Failure;
 use super::super::table::{print, print_json, size_text};
 
+/// Failures that are kept; what comes after them is only counted.
+const FAILURES_KEPT_MAX: usize = 100;
+
 pub(super) struct Report {
     begun: Instant,
     quiet: bool,
+    /// Empty for lines of standard input.
+    files: Vec<PathBuf>,
+    sent: u64,
+    failed: u64,
+    hopeless: bool,
     bar: ProgressBar,
     bytes: u64,
     delivered: u64,
-    failed: u64,
+    failures: Vec<Failed>,
     relaxed: u64,
     partitions: std::collections::BTreeMap<u32, (u64, u64)>,
 }
 
 impl Report {
-    /// `files` is their number, 0 for lines.
-    pub(super) fn start(quiet: bool, files: usize) -> Self {
+    /// `files` are empty for lines of standard input.
+    pub(super) fn start(quiet: bool, files: &[PathBuf]) -> Self {
         // A person who types lines sees only the prompt of the terminal.
-        let visible = !quiet && std::io::stderr().is_terminal() && (files > 0 || !std::io::stdin().is_terminal());
-        let bar = match (visible, files) {
+        let visible = !quiet && std::io::stderr().is_terminal() && (!files.is_empty() || !std::io::stdin().is_terminal());
+        let bar = match (visible, files.len()) {
             (false, _) => ProgressBar::hidden(),
             (true, 0) => ProgressBar::new_spinner().with_style(style("{spinner} {human_pos} records  {per_sec}  {elapsed}")),
             (true, files) => ProgressBar::new(files as u64).with_style(style("{bar:40} {pos}/{len} files  {elapsed}")),
@@ -36,21 +45,36 @@ impl Report {
         Self {
             begun: Instant::now(),
             quiet,
+            files: files.to_vec(),
+            sent: 0,
+            failed: 0,
+            hopeless: false,
             bar,
             bytes: 0,
             delivered: 0,
-            failed: 0,
+            failures: Vec::new(),
             relaxed: 0,
             partitions: std::collections::BTreeMap::new(),
         }
     }
 
-    pub(super) fn sent(&mut self, value_bytes: usize) {
+    /// Counts a record about to be sent, and returns its number, from 1.
+    pub(super) fn sent(&mut self, value_bytes: usize) -> u64 {
         self.bytes += value_bytes as u64;
         self.bar.inc(1);
+        self.sent += 1;
+        self.sent
     }
 
-    pub(super) fn delivered(&mut self, delivery: &Delivery) {
+    /// Counts the result of a record.
+    pub(super) fn settled(&mut self, number: u64, result: Result<Delivery, ClientError>) {
+        match result {
+            Ok(delivery) => self.delivered(&delivery),
+            Err(error) => self.failed(number, error),
+        }
+    }
+
+    fn delivered(&mut self, delivery: &Delivery) {
         self.delivered += 1;
         self.relaxed += u64::from(delivery.level == AckLevel::Relaxed);
         let (first, last) = self.partitions.entry(delivery.partition).or_insert((delivery.offset.0, delivery.offset.0));
@@ -58,11 +82,27 @@ impl Report {
         *last = delivery.offset.0.max(*last);
     }
 
-    pub(super) fn failed(&mut self) {
+    /// Notes that a record will not be acknowledged.
+    pub(super) fn failed(&mut self, number: u64, error: ClientError) {
         self.failed += 1;
+        self.hopeless |= !concerns_one_record(&error);
+        let goes_on = |last: &Failed| self.files.is_empty() && last.end == number && last.error.to_string() == error.to_string();
+        if let Some(last) = self.failures.last_mut().filter(|last| goes_on(last)) {
+            last.end += 1;
+        } else if self.failures.len() < FAILURES_KEPT_MAX {
+            self.failures.push(Failed { begin: number, end: number + 1, error });
+        }
+    }
+
+    /// Whether something failed that the next record would meet as well.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.hopeless
     }
 
     /// Prints the result.
+    ///
+    /// # Errors
+    /// A record was not acknowledged.
     pub(super) fn finish(self, topic: &str, as_json: bool) -> Result<(), Failure> {
         self.bar.finish_and_clear();
         let seconds = self.begun.elapsed().as_secs_f64();
@@ -72,29 +112,74 @@ impl Report {
                 .iter()
                 .map(|(partition, (first, last))| json!({"partition": partition, "first_offset": first, "last_offset": last}))
                 .collect();
-            return print_json(&json!({
+            print_json(&json!({
                 "topic": topic,
                 "records": self.delivered,
                 "failed": self.failed,
                 "value_bytes": self.bytes,
                 "seconds": seconds,
                 "level": if self.relaxed == 0 { "stable" } else { "relaxed" },
+                "failures": self.failures.iter().map(|failed| self.failure_json(failed)).collect::<Vec<_>>(),
                 "partitions": partitions,
-            }));
+            }))?;
+        } else if !self.quiet {
+            print(self.summary(topic, seconds).as_bytes())?;
         }
-        if self.quiet {
-            return Ok(());
+        for failed in &self.failures {
+            eprintln!("{}: {}", self.name(failed), failed.error);
         }
+        match self.failures.into_iter().next() {
+            None => Ok(()),
+            Some(first) => Err(Failure::NotAcknowledged { records: self.failed, sent: self.sent, first: first.error }),
+        }
+    }
+
+    fn summary(&self, topic: &str, seconds: f64) -> String {
         let level = if self.relaxed == 0 { "on stable storage" } else { "acknowledged, not yet on stable storage" };
         let failed = if self.failed == 0 { String::new() } else { format!(", {} failed", self.failed) };
-        let text = format!(
+        format!(
             "{} records ({}) to {} partitions of {topic} in {seconds:.2} s, {level}{failed}\n",
             self.delivered,
             size_text(self.bytes),
             self.partitions.len(),
-        );
-        print(text.as_bytes())
+        )
     }
+
+    fn failure_json(&self, failed: &Failed) -> Value {
+        let error = failed.error.to_string();
+        match self.files.get(failed.index()) {
+            Some(file) => json!({"file": file, "error": error}),
+            None => json!({"first_line": failed.begin, "last_line": failed.end - 1, "error": error}),
+        }
+    }
+
+    /// What failed: a file, a line, or lines.
+    fn name(&self, failed: &Failed) -> String {
+        match (self.files.get(failed.index()), failed.end - failed.begin) {
+            (Some(file), _) => file.display().to_string(),
+            (None, 1) => format!("line {}", failed.begin),
+            (None, _) => format!("lines {} to {}", failed.begin, failed.end - 1),
+        }
+    }
+}
+
+/// A file, or lines in a row with the same failure, by number: begin ≤ n < end.
+struct Failed {
+    begin: u64,
+    end: u64,
+    error: ClientError,
+}
+
+impl Failed {
+    /// The place of the first one among the files.
+    fn index(&self) -> usize {
+        usize::try_from(self.begin - 1).unwrap_or(usize::MAX)
+    }
+}
+
+/// Whether the next record may fare better: this one was refused for its own sake.
+fn concerns_one_record(error: &ClientError) -> bool {
+    matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Broker(ErrorCode::MessageTooLarge))
 }
 
 fn style(template: &str) -> ProgressStyle {

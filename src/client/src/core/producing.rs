@@ -194,8 +194,10 @@ impl ProducerCore {
     pub(crate) fn connection_failed(&mut self, now: Instant, target: Target, error: &ClientError, random: u64) {
         self.metadata_wanted = true;
         for key in self.parked.remove(&target).unwrap_or_default() {
-            self.queue(key).queued = false;
-            self.partition_failed(now, key, error, random);
+            let queue = self.queue(key);
+            queue.queued = false;
+            let error = error.clone().during("produce").at(&queue.place);
+            self.partition_failed(now, key, &error, random);
         }
     }
 
