@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use corelane_client::{Client, DeliveryFuture, Producer, ProducerOptions, Record};
 use futures_util::future::join_all;
+use perf::broker_process::BrokerProcess;
 use tokio::sync::{Notify, watch};
 
-use crate::broker_process::BrokerProcess;
+use crate::broker;
 use crate::check::Ledger;
 use crate::message;
 
@@ -18,14 +19,14 @@ const WINDOW: usize = 200;
 /// Sends to every partition of every topic; kills the broker when so many records are acknowledged; enters into `ledger` what was
 /// acknowledged before the end.
 pub(crate) async fn until_killed(broker: &mut BrokerProcess, ledger: &mut Ledger, acknowledgements: u64) {
-    let client = broker.client().await;
+    let client = broker::client(broker).await;
     let (killed, is_killed) = watch::channel(false);
     let run = Run { is_killed, missing: Cell::new(acknowledgements), enough: Notify::new(), ledger: RefCell::new(ledger) };
     let partitions = run.ledger.borrow().partitions();
     let senders = join_all(partitions.iter().map(|&(topic, partition)| run.send(&client, topic, partition)));
     let kill = async {
         run.enough.notified().await;
-        broker.kill();
+        broker.kill().expect("a broker of ours can be killed");
         killed.send(true).expect("the senders listen");
     };
     tokio::join!(senders, kill);

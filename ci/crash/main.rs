@@ -12,17 +12,17 @@
 //!
 //! `CORELANE_ROUNDS` sets the number of rounds, `CORELANE_SEED` the moments of the kills.
 
-mod broker_process;
+mod broker;
 mod check;
 mod draw;
 mod load;
 mod message;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corelane_client::{Client, Compression, Durability, TopicConfig};
+use perf::broker_process::BrokerProcess;
 
-use crate::broker_process::BrokerProcess;
 use crate::check::Ledger;
 use crate::draw::Draw;
 
@@ -43,12 +43,10 @@ const TOPICS: [(&str, Durability, Compression); 3] = [
 async fn acknowledged_records_outlive_kill_9() {
     let rounds = environment("CORELANE_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
     let mut draw = Draw::new(environment("CORELANE_SEED").unwrap_or(1));
-    // Not the system's temporary folder: that may be in memory, where direct I/O does not work.
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder for the data");
     let mut ledger = Ledger::new(TOPICS.map(|(name, durability, _)| (name, durability == Durability::Stable)), PARTITIONS);
 
-    let mut broker = BrokerProcess::start(folder.path(), 2);
-    create_topics(&broker.client().await).await;
+    let mut broker = broker::start();
+    create_topics(&broker::client(&broker).await).await;
     for round in 0..rounds {
         let guarded = tokio::time::timeout(ROUND_GUARD, one_round(&mut broker, &mut ledger, &mut draw));
         guarded.await.unwrap_or_else(|_| panic!("round {round} hangs"));
@@ -56,11 +54,12 @@ async fn acknowledged_records_outlive_kill_9() {
     }
 
     // A stop that was asked for loses nothing either, relaxed or not.
-    broker.stop().await;
-    let mut broker = BrokerProcess::start(folder.path(), 2);
+    broker.ask_to_stop().expect("a broker told to stop ends well");
+    respawn(&mut broker, 2);
+    broker.wait_ready(Instant::now()).expect("the broker starts");
     ledger.expect_everything();
-    ledger.check(&broker.client().await).await;
-    broker.stop().await;
+    ledger.check(&broker::client(&broker).await).await;
+    broker.stop().expect("a broker told to stop ends well");
 }
 
 async fn create_topics(client: &Client) {
@@ -77,12 +76,17 @@ async fn one_round(broker: &mut BrokerProcess, ledger: &mut Ledger, draw: &mut D
     let shards = 1 + draw.below(2);
     if draw.below(2) == 0 {
         // The fault is the moment of the kill, anywhere in start or recovery: nothing is waited for.
-        broker.restart(shards);
+        respawn(broker, shards);
         tokio::time::sleep(Duration::from_millis(draw.below(500))).await;
-        broker.kill();
+        broker.kill().expect("a broker of ours can be killed");
     }
-    broker.restart(shards);
-    ledger.check(&broker.client().await).await;
+    respawn(broker, shards);
+    broker.wait_ready(Instant::now()).expect("the broker starts");
+    ledger.check(&broker::client(broker).await).await;
+}
+
+fn respawn(broker: &mut BrokerProcess, shards: u64) {
+    broker.respawn_with(&shards.to_string()).expect("the broker's process starts");
 }
 
 fn environment(name: &str) -> Option<u64> {

@@ -32,6 +32,7 @@ use crate::broker_process::BrokerProcessError;
 use crate::driver::DriverError;
 use crate::limits::LimitError;
 use crate::machine::{CpuClock, Facts};
+use crate::paths::record_without_folders;
 use crate::{EXIT_CANNOT, EXIT_MISSED, process};
 use pairs::Spread;
 use rig::Rig;
@@ -49,7 +50,7 @@ pub struct BarsArgs {
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     seconds: f64,
     /// Rounds of kill -9
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// One short pair of each, a tenth of the partitions: shows that everything works, and measures nothing
     #[arg(long)]
@@ -215,14 +216,7 @@ pub fn main(args: &BarsArgs) -> ExitCode {
 }
 
 fn run(args: &BarsArgs) -> Result<bool, BarError> {
-    let mut rig = Rig {
-        data_dir: args.data_dir.clone(),
-        pairs: if args.quick { 1 } else { args.pairs },
-        time: if args.quick { Duration::from_millis(500) } else { Duration::from_secs_f64(args.seconds.max(0.1)) },
-        rounds: if args.quick { 1 } else { args.rounds },
-        many_topics: if args.quick { 1 } else { 10 },
-        cpus: crate::limits::Sides::of_machine(),
-    };
+    let mut rig = rig(args);
     std::fs::create_dir_all(&rig.data_dir).map_err(|source| BarError::Io { what: rig.data_dir.display().to_string(), source })?;
     process::pin(rig.cpus.client_cpu).map_err(|source| BarError::Io { what: "binding to a CPU".to_owned(), source })?;
     let facts = Facts::read(&args.data_dir);
@@ -242,7 +236,7 @@ fn run(args: &BarsArgs) -> Result<bool, BarError> {
             Err(error) => {
                 good = false;
                 println!("FAIL  {bar:?}: could not be measured: {error}");
-                results.write(&json!({ "bar": bar, "error": error.to_string() }))?;
+                results.write(json!({ "bar": bar, "error": error.to_string() }))?;
                 continue;
             }
         };
@@ -250,7 +244,7 @@ fn run(args: &BarsArgs) -> Result<bool, BarError> {
         for figure in judged {
             figure.print();
             good &= figure.verdict == Verdict::Pass;
-            results.write(&json!({ "bar": bar, "judged": figure, "cpu": cpu, "quick": args.quick, "pairs": rig.pairs, "seconds": rig.time.as_secs_f64() }))?;
+            results.write(json!({ "bar": bar, "judged": figure, "cpu": cpu, "quick": args.quick, "pairs": rig.pairs, "seconds": rig.time.as_secs_f64() }))?;
         }
     }
     let cpu = CpuClock::now().since(&clock);
@@ -261,6 +255,17 @@ fn run(args: &BarsArgs) -> Result<bool, BarError> {
         results.path.display()
     );
     Ok(good)
+}
+
+fn rig(args: &BarsArgs) -> Rig {
+    Rig {
+        data_dir: args.data_dir.clone(),
+        pairs: if args.quick { 1 } else { args.pairs },
+        time: if args.quick { Duration::from_millis(500) } else { Duration::from_secs_f64(args.seconds.max(0.1)) },
+        rounds: if args.quick { 1 } else { args.rounds },
+        many_topics: if args.quick { 1 } else { 10 },
+        cpus: crate::limits::Sides::of_machine(),
+    }
 }
 
 fn measure(bar: Bar, rig: &mut Rig) -> Result<Vec<Judged>, BarError> {
@@ -292,11 +297,52 @@ impl ResultFile {
         std::fs::create_dir_all(folder).map_err(io)?;
         let file = std::fs::File::create(&path).map_err(io)?;
         let mut results = ResultFile { path: path.clone(), file };
-        results.write(&json!({ "machine": facts, "unixSeconds": seconds }))?;
+        results.write(json!({ "machine": facts, "unixSeconds": seconds }))?;
         Ok(results)
     }
 
-    fn write(&mut self, value: &serde_json::Value) -> Result<(), BarError> {
-        writeln!(self.file, "{value}").map_err(|source| BarError::Io { what: self.path.display().to_string(), source })
+    fn write(&mut self, value: serde_json::Value) -> Result<(), BarError> {
+        // The reason of a failure quotes the broker's log.
+        writeln!(self.file, "{}", record_without_folders(value))
+            .map_err(|source| BarError::Io { what: self.path.display().to_string(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        args: BarsArgs,
+    }
+
+    fn rig_of(words: &[&str]) -> Rig {
+        let words = std::iter::once("bars").chain(words.iter().copied());
+        rig(&<CommandLine as clap::Parser>::try_parse_from(words).unwrap().args)
+    }
+
+    #[test]
+    fn five_pairs_of_three_seconds_and_thirty_kills_unless_told_otherwise() {
+        let plan = rig_of(&[]);
+        assert_eq!((plan.pairs, plan.time, plan.rounds, plan.many_topics), (5, Duration::from_secs(3), 30, 10));
+        let quick = rig_of(&["--quick", "--pairs", "9"]);
+        assert_eq!((quick.pairs, quick.rounds, quick.many_topics), (1, 1, 1));
+        assert!(quick.time < Duration::from_secs(1));
+        let chosen = rig_of(&["--pairs", "7", "--seconds", "5", "--rounds", "100"]);
+        assert_eq!((chosen.pairs, chosen.time, chosen.rounds), (7, Duration::from_secs(5), 100));
+    }
+
+    /// A broker that fails is quoted with its log, which names its data directory.
+    #[test]
+    fn a_result_file_names_no_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut results = ResultFile::open(folder.path(), &Facts::read(folder.path())).unwrap();
+        let reason = format!("{}: no space", folder.path().join("data/shard-0000").display());
+        results.write(json!({ "bar": Bar::Crash, "error": reason })).unwrap();
+        let text = std::fs::read_to_string(&results.path).unwrap();
+        assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
+        assert!(text.contains("shard-0000: no space"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! A broker of our own, as a process of its own: its CPU time and its writes can be told from ours.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -55,8 +55,9 @@ pub struct BrokerOptions {
     pub program: PathBuf,
     /// Its data; a temporary folder below this is made.
     pub data_parent: PathBuf,
-    /// CPUs of the shards, as a list with a dash so that it is never taken for a count.
-    pub shard_cpus: String,
+    /// The shards as the broker's configuration names them: a count, or a list of CPUs, with a dash so that it is never taken for a
+    /// count.
+    pub shards: String,
     /// CPU of everything else; `None` leaves it to the broker, as it must be when every CPU runs a shard.
     pub housekeeping_cpu: Option<u32>,
     /// More lines of its configuration file.
@@ -75,14 +76,14 @@ impl BrokerOptions {
         Ok(BrokerOptions {
             program,
             data_parent: data_parent.to_owned(),
-            shard_cpus: format!("{last}-{last}"),
+            shards: format!("{last}-{last}"),
             housekeeping_cpu: (first != last).then_some(first),
             more_config: String::new(),
         })
     }
 }
 
-/// A running broker. Dropping it kills it and removes its data.
+/// A broker. Dropping it kills it and removes its data; in a panic it shows the end of its log first.
 #[derive(Debug)]
 pub struct BrokerProcess {
     options: BrokerOptions,
@@ -108,13 +109,11 @@ impl BrokerProcess {
             .prefix("corelane-perf-")
             .tempdir_in(&options.data_parent)
             .map_err(io("make the data folder"))?;
-        // A port that is free now stays free: nothing else here listens on ports it was not given.
-        let probe = TcpListener::bind("127.0.0.1:0").map_err(io("find a free port"))?;
-        let address = probe.local_addr().map_err(io("find a free port"))?;
-        drop(probe);
+        let address = crate::port::free().map_err(io("find a free port"))?;
+        let started = Instant::now();
         let child = spawn(&options, folder.path(), address)?;
         let mut broker = BrokerProcess { options, folder, address, child, ready_after: Duration::ZERO };
-        broker.wait_ready(Instant::now())?;
+        broker.wait_ready(started)?;
         Ok(broker)
     }
 
@@ -134,8 +133,12 @@ impl BrokerProcess {
     }
 
     /// What it has used since it started.
-    pub fn usage(&self) -> Usage {
-        Usage::read(self.pid()).unwrap_or_default()
+    ///
+    /// # Errors
+    /// When it has ended: what it used is then unknown, and not nothing.
+    pub fn usage(&self) -> Result<Usage, BrokerProcessError> {
+        Usage::read(self.pid())
+            .ok_or_else(|| BrokerProcessError::Ended { status: "an unknown status".to_owned(), log: self.log() })
     }
 
     /// Kills it as a power cut does: no handler of it runs.
@@ -176,18 +179,40 @@ impl BrokerProcess {
     /// # Errors
     /// When it does not.
     pub fn restart(&mut self) -> Result<Duration, BrokerProcessError> {
-        self.child.wait().map_err(io("wait for the broker"))?;
-        let started = Instant::now();
-        self.child = spawn(&self.options, self.folder.path(), self.address)?;
+        let started = self.respawn()?;
         self.wait_ready(started)?;
         Ok(self.ready_after)
     }
 
-    /// Stops it as an operator does.
+    /// Starts it again on its data with other shards, and does not wait until it answers: it may be killed at any moment of its start.
+    ///
+    /// # Errors
+    /// When its process cannot be started.
+    pub fn respawn_with(&mut self, shards: &str) -> Result<(), BrokerProcessError> {
+        shards.clone_into(&mut self.options.shards);
+        self.respawn().map(drop)
+    }
+
+    fn respawn(&mut self) -> Result<Instant, BrokerProcessError> {
+        self.child.wait().map_err(io("wait for the broker"))?;
+        let started = Instant::now();
+        self.child = spawn(&self.options, self.folder.path(), self.address)?;
+        Ok(started)
+    }
+
+    /// Stops it as an operator does, and removes its data.
     ///
     /// # Errors
     /// When it does not stop, or says that it failed.
     pub fn stop(mut self) -> Result<(), BrokerProcessError> {
+        self.ask_to_stop()
+    }
+
+    /// Stops it as an operator does; its data stays for another start.
+    ///
+    /// # Errors
+    /// When it does not stop, or says that it failed.
+    pub fn ask_to_stop(&mut self) -> Result<(), BrokerProcessError> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).map_err(|error| io("stop the broker")(error.into()))?;
         let started = Instant::now();
@@ -201,7 +226,11 @@ impl BrokerProcess {
         Err(BrokerProcessError::Silent { log: self.log() })
     }
 
-    fn wait_ready(&mut self, started: Instant) -> Result<(), BrokerProcessError> {
+    /// Waits until it answers, for at most two minutes from `started` on.
+    ///
+    /// # Errors
+    /// When it ends or does not answer.
+    pub fn wait_ready(&mut self, started: Instant) -> Result<(), BrokerProcessError> {
         while started.elapsed() < START_MAX {
             if let Some(status) = self.child.try_wait().map_err(io("wait for the broker"))? {
                 return Err(BrokerProcessError::Ended { status: status.to_string(), log: self.log() });
@@ -228,6 +257,9 @@ impl BrokerProcess {
 
 impl Drop for BrokerProcess {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the end of the broker's log:\n{}", self.log());
+        }
         // Already gone after a stop: nothing to do then, and nobody to tell if it fails.
         drop(self.child.kill());
         drop(self.child.wait());
@@ -239,7 +271,7 @@ fn spawn(options: &BrokerOptions, folder: &Path, address: SocketAddr) -> Result<
     let config = folder.join("corelane.toml");
     let text = format!(
         "[broker]\ndata = {data:?}\n\n[cores]\nshards = {:?}\nhousekeeping = \"{}\"\n\n[listen]\naddress = \"{address}\"\n\n[http]\nenabled = false\n{}",
-        options.shard_cpus,
+        options.shards,
         options.housekeeping_cpu.map(|cpu| cpu.to_string()).unwrap_or_default(),
         options.more_config
     );

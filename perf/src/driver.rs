@@ -13,11 +13,15 @@
 
 pub mod blast;
 pub mod consumer;
+pub mod drain;
 pub mod engine;
 pub mod link;
+pub mod poll;
 pub mod producer;
 pub mod session;
 pub mod template;
+
+use std::net::SocketAddr;
 
 use thiserror::Error;
 use wire::ErrorCode;
@@ -62,6 +66,10 @@ pub enum DriverError {
 }
 
 impl DriverError {
+    pub(crate) fn protocol(address: SocketAddr, reason: impl Into<String>) -> DriverError {
+        DriverError::Protocol { address: address.to_string(), reason: reason.into() }
+    }
+
     /// Whether the connection is gone, as when the broker was killed.
     pub fn is_disconnect(&self) -> bool {
         matches!(self, DriverError::Io { .. })

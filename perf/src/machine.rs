@@ -8,15 +8,52 @@ use io_uring::IoUring;
 use serde::Serialize;
 use tuning::host::Host;
 
+use crate::paths::without_folders;
+
+/// Parameters of the kernel that decide how fast system calls, idle CPUs, timers, memory and drives are.
+const RELEVANT_PARAMETERS: [&str; 33] = [
+    "amd_iommu",
+    "amd_pstate",
+    "clocksource",
+    "cpuidle.off",
+    "default_hugepagesz",
+    "hugepages",
+    "hugepagesz",
+    "idle",
+    "intel_idle.max_cstate",
+    "intel_iommu",
+    "intel_pstate",
+    "iommu",
+    "iommu.passthrough",
+    "iommu.strict",
+    "irqaffinity",
+    "isolcpus",
+    "kpti",
+    "maxcpus",
+    "mem",
+    "mitigations",
+    "nohz",
+    "nohz_full",
+    "nosmt",
+    "nospectre_v2",
+    "nvme.poll_queues",
+    "nvme.write_queues",
+    "preempt",
+    "processor.max_cstate",
+    "pti",
+    "rcu_nocbs",
+    "spectre_v2",
+    "transparent_hugepage",
+    "tsc",
+];
+
 /// The machine, as far as it explains a figure. A fact that cannot be read is `None`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
-    /// Host name.
-    pub host: Option<String>,
     /// Kernel release and version.
     pub kernel: Option<String>,
-    /// The kernel's command line.
-    pub kernel_command_line: Option<String>,
+    /// Parameters of the kernel's command line that change figures; the rest of it is nobody's business.
+    pub kernel_parameters: Vec<String>,
     /// The CPUs.
     pub cpu: Cpu,
     /// Whether hardware counters can be read: without them there are no instruction counts.
@@ -35,7 +72,7 @@ pub struct Facts {
     pub disk: Disk,
     /// Version and commit of this program.
     pub version: String,
-    /// The command line of this process.
+    /// The command line of this process, absolute paths cut to their last names.
     pub command_line: Vec<String>,
 }
 
@@ -74,7 +111,7 @@ pub struct Uring {
 /// A disk and its file system.
 #[derive(Debug, Clone, Serialize)]
 pub struct Disk {
-    /// The data directory.
+    /// The data directory; of an absolute path the last name.
     pub directory: String,
     /// Kernel name.
     pub name: Option<String>,
@@ -105,11 +142,10 @@ impl Facts {
         let cpu_info = host.read("/proc/cpuinfo").unwrap_or_default();
         let limits = host.limits();
         Facts {
-            host: host.read("/proc/sys/kernel/hostname"),
             kernel: host
                 .read("/proc/sys/kernel/osrelease")
                 .map(|release| format!("{release} {}", host.read("/proc/sys/kernel/version").unwrap_or_default())),
-            kernel_command_line: host.read("/proc/cmdline"),
+            kernel_parameters: relevant_parameters(&host.read("/proc/cmdline").unwrap_or_default()),
             cpu: Cpu::read(&host, &cpu_info),
             hardware_counters: !host.list("/sys/bus/event_source/devices/cpu/events").is_empty(),
             virtual_machine: host
@@ -121,7 +157,7 @@ impl Facts {
             open_files_max: limits.open_files_max,
             disk: Disk::read(&host, data_dir),
             version: format!("corelane {}{}", env!("CARGO_PKG_VERSION"), commit()),
-            command_line: std::env::args().collect(),
+            command_line: std::env::args().map(|word| without_folders(&word)).collect(),
         }
     }
 
@@ -196,7 +232,7 @@ impl Disk {
         let name = mount.as_ref().and_then(|mount| host.disk_of(&mount.device));
         let queue = |item: &str| name.as_ref().and_then(|name| host.read(format!("/sys/block/{name}/queue/{item}")));
         Disk {
-            directory: data_dir.display().to_string(),
+            directory: without_folders(&data_dir.display().to_string()),
             model: name.as_ref().and_then(|name| host.read(format!("/sys/block/{name}/device/model"))),
             write_cache: queue("write_cache"),
             fua: queue("fua"),
@@ -205,10 +241,19 @@ impl Disk {
             io_poll: queue("io_poll"),
             logical_block_bytes: queue("logical_block_size"),
             file_system: mount.as_ref().map(|mount| mount.file_system.clone()),
-            mount_options: mount.as_ref().map(|mount| mount.options.join(",")),
+            mount_options: mount.as_ref().map(|mount| without_folders(&mount.options.join(","))),
             name,
         }
     }
+}
+
+/// The words of a kernel command line that name one of [`RELEVANT_PARAMETERS`].
+fn relevant_parameters(command_line: &str) -> Vec<String> {
+    let relevant = |word: &&str| {
+        let name = word.split('=').next().unwrap_or_default();
+        RELEVANT_PARAMETERS.contains(&name)
+    };
+    command_line.split_whitespace().filter(relevant).map(without_folders).collect()
 }
 
 /// The chosen word of a sysfs choice such as `none [mq-deadline] kyber`.
@@ -282,10 +327,9 @@ impl fmt::Display for Facts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, value: Option<String>| writeln!(out, "{name:<20} {}", value.as_deref().unwrap_or("unknown"));
         let limit = |value: Option<u64>| Some(value.map_or("unlimited".to_owned(), |value| value.to_string()));
-        row("host", self.host.clone())?;
         row("virtual machine", Some(self.virtual_machine.clone().unwrap_or("no".to_owned())))?;
         row("kernel", self.kernel.clone())?;
-        row("command line", self.kernel_command_line.clone())?;
+        row("kernel parameters", Some(self.kernel_parameters.join(" ")))?;
         row("cpu", self.cpu.model.clone())?;
         row("cpus", Some(format!("{} usable of {}", self.cpu.usable, self.cpu.online.as_deref().unwrap_or("?"))))?;
         row("siblings of cpu 0", self.cpu.siblings_of_cpu_0.clone())?;
@@ -331,6 +375,23 @@ mod tests {
         for row in ["kernel", "cpu", "io_uring", "memlock", "write cache", "mount options", "clock source"] {
             assert!(text.lines().any(|line| line.starts_with(row)), "{row} is missing in:\n{text}");
         }
+    }
+
+    /// Results are committed as they are.
+    #[test]
+    fn facts_hold_no_folder_and_no_kernel_command_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let facts = Facts::read(&folder.path().join("data"));
+        assert_eq!(facts.disk.directory, "data");
+        let text = serde_json::to_string(&facts).unwrap();
+        let folders = [folder.path(), Path::new(env!("CARGO_MANIFEST_DIR"))];
+        for folder in folders {
+            assert!(!text.contains(folder.to_str().unwrap()), "{text}");
+        }
+        let value = serde_json::to_value(&facts).unwrap();
+        assert_eq!(crate::paths::record_without_folders(value.clone()), value, "an absolute path is left");
+        let command_line = "root=/dev/vda1 ro mitigations=off console=ttyS0 isolcpus=1-3 token=secret nosmt";
+        assert_eq!(relevant_parameters(command_line), ["mitigations=off", "isolcpus=1-3", "nosmt"]);
     }
 
     #[test]

@@ -185,10 +185,12 @@ impl Shared {
         };
         MetadataReply {
             error: ErrorCode::None,
+            message: None,
             version: 1,
             only_changes: false,
             brokers: Vec::new(),
             topics: request.topics.iter().flatten().filter_map(topic).collect(),
+            more: false,
             deleted: Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ use wire::{Durability, Offset, OffsetAt, TopicConfig};
 
 use crate::driver::DriverError;
 use crate::driver::consumer::{Consumer, Inbox, Subscription};
+use crate::driver::drain;
 use crate::driver::engine::{self, Backlog, Load, Outcome, Schedule, Second};
 use crate::driver::link::Link;
 use crate::driver::producer::{Books, Pace, ProduceCounts, Producer};
@@ -25,6 +26,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(30);
 const SLIP_MAX: f64 = 0.01;
 /// The generator's own lateness may be this share of the latency at the 99th percentile.
 const DELAY_SHARE_MAX: f64 = 0.10;
+/// A generator that is busy for more than this share of the time limits what it measures.
+const BUSY_MAX: f64 = 0.95;
 /// A run whose broker answers fewer messages than this share of those offered did not sustain the rate.
 const ACHIEVED_SHARE_MIN: f64 = 0.99;
 /// A backlog is flat when it grows by less than this share of the load.
@@ -103,6 +106,8 @@ pub struct Figures {
     pub unsettled: u64,
     /// Seconds in which a backlog was drained.
     pub drained_in_seconds: Option<f64>,
+    /// Share of the measured time in which the generator had something to do.
+    pub generator_busy: f64,
     /// Share of the plan that was not handed over in time.
     pub slip: f64,
     /// What went wrong with messages; `None` when the trial did not verify.
@@ -117,6 +122,12 @@ impl Figures {
     /// Whether the figures may be used: the generator kept up, and every message was right.
     pub fn is_valid(&self) -> bool {
         self.invalid.is_empty() && self.wrong.is_none_or(|counts| counts.is_clean())
+    }
+
+    /// Whether messages were acknowledged, and each one arrived once, whole and in order, at whatever pace.
+    pub fn is_complete(&self) -> bool {
+        let right = self.wrong.is_none_or(|counts| counts.is_clean());
+        right && self.acked_per_second > 0.0 && self.failed == 0 && self.unsettled == 0
     }
 }
 
@@ -229,8 +240,10 @@ impl Trial<'_> {
             }
         }
         let shape = Shape { message_bytes: workload.message_bytes, keyed: workload.spread.keyed(), body: workload.body.clone() };
+        let mut templates = Templates::new(shape);
+        templates.prepare(workload.requests.batch_bytes_max);
         let books = Books {
-            templates: Templates::new(shape),
+            templates,
             requests: workload.requests,
             counts: ProduceCounts::default(),
             acknowledged: self.verify.then(Acknowledged::default),
@@ -291,6 +304,7 @@ impl Trial<'_> {
                 backlog: (outcome.backlog.start, outcome.backlog.end),
                 unsettled: outcome.unsettled,
                 drained_in_seconds: outcome.drained_in.map(|time| time.as_secs_f64()),
+                generator_busy: outcome.busy,
                 slip,
                 wrong,
                 invalid,
@@ -314,6 +328,12 @@ fn invalid_by_generator(outcome: &Outcome, slip: f64) -> Vec<String> {
     let mut reasons = Vec::new();
     if slip > SLIP_MAX {
         reasons.push(format!("the generator sent {:.1} % less than planned", slip * 100.0));
+    }
+    if outcome.busy > BUSY_MAX {
+        reasons.push(format!(
+            "the generator was busy {:.0} % of the time: it may be the limit, not the broker",
+            outcome.busy * 100.0
+        ));
     }
     let p99 = |histogram| percentile_ms(histogram, 0.99);
     if let (Some(delay), Some(latency)) = (p99(&outcome.publish.delay), p99(&outcome.publish.intended))
@@ -364,7 +384,7 @@ pub fn read_back(broker: SocketAddr, topics: &[Topic], acknowledged: &Acknowledg
     let consumer = Consumer::new(0, partitions, |partition| usize::from(partition.shard));
     let subscription = Subscription { delivered: Some(Delivered::default()), messages: 0, bytes: 0 };
     let mut inbox = Inbox { subscriptions: vec![subscription], end_to_end: latency::histogram(), measured: 0..0, refused: 0 };
-    engine::drain(links, consumer, &mut inbox, wanted, SETTLE_MAX)?;
+    drain::drain(links, consumer, &mut inbox, wanted, SETTLE_MAX)?;
     let subscription = inbox.subscriptions.pop().expect("one was put in");
     let delivered = subscription.delivered.expect("it was made with a verifier");
     Ok((delivered.judge(acknowledged, 0..u32::MAX), subscription.messages))

@@ -188,6 +188,38 @@ impl Workload {
         Ok(())
     }
 
+    /// A small version of the same shape, without objectives: it shows that everything goes through.
+    pub fn quick(self) -> Workload {
+        const PER_SECOND: f64 = 2_000.0;
+        const KEYS: u32 = 100;
+        const BACKLOG_BYTES: u64 = 1 << 20;
+        let killed = self.kill_after.is_some();
+        let duration = self.duration.min(Duration::from_millis(500));
+        Workload {
+            topics: self.topics.min(2),
+            partitions_per_topic: self.partitions_per_topic.min(20),
+            producers_per_topic: self.producers_per_topic.min(4),
+            consumers_per_subscription: self.consumers_per_subscription.min(4),
+            spread: match self.spread {
+                Spread::KeysRoundRobin(keys) => Spread::KeysRoundRobin(keys.min(KEYS)),
+                Spread::KeysRandom(keys) => Spread::KeysRandom(keys.min(KEYS)),
+                other => other,
+            },
+            rate: match self.rate {
+                Rate::PerSecond(rate) => Rate::PerSecond(rate.min(PER_SECOND)),
+                Rate::Saturate(unanswered) => Rate::Saturate(unanswered.min(100)),
+                Rate::Search => Rate::PerSecond(PER_SECOND),
+            },
+            warmup: self.warmup.min(Duration::from_millis(200)),
+            // A kill ends the load: until then it must last.
+            duration: if killed { self.duration } else { duration },
+            backlog: self.backlog.map(|wanted| BacklogWanted { bytes: wanted.bytes.min(BACKLOG_BYTES), ..wanted }),
+            objective: Objective::default(),
+            kill_after: self.kill_after.map(|after| after.min(Duration::from_millis(500))),
+            ..self
+        }
+    }
+
     /// Partitions of all topics.
     pub fn partitions(&self) -> u32 {
         self.topics * self.partitions_per_topic

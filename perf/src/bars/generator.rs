@@ -64,7 +64,7 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
     let mock = mock.map_err(|source| BarError::Io { what: "null sink".to_owned(), source })?;
     let own = |partition: &crate::driver::session::Partition, _: u16| partition.shard;
     let found = interleave(
-        rig.pairs.min(3),
+        rig.pairs,
         || rig.blast_address(mock.address(), None, PARTITIONS, 0, own),
         || rig.blast(&broker, PARTITIONS, 0, own),
     )?;

@@ -54,7 +54,8 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
             Limit::AtMost(4.0),
             low,
             format!("{low_ms:.3} ms / {:.3} ms; 100 % is {saturated:.0} messages/s{notes}", median(found.theirs.iter().copied())),
-        ),
+        )
+        .doubted(doubt),
         Judged::ratio(
             "latency-high",
             "publish p99 at 80 % load / at 20 %",
@@ -62,7 +63,6 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
             super::pairs::Spread::of(&rise),
             format!("{high_ms:.3} ms / {low_ms:.3} ms{notes}"),
         )
-        .doubted(doubt)
         .doubted(doubt),
     ])
 }
@@ -89,7 +89,7 @@ fn trial(rig: &Rig, broker: &BrokerProcess, rate: Rate) -> Result<Findings, BarE
         producers_from: 0,
     };
     let found = trial.run(&workload, &mut |_| {})?;
-    rest(broker);
+    rest(broker)?;
     Ok(found)
 }
 

@@ -9,11 +9,11 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
     let mut session = Session::connect(broker.address())?;
     // The first topic pays for what all share.
     session.create_topics(&unique("first"), 1, &config(1))?;
-    rest(&broker);
-    let before = broker.usage().resident_bytes;
+    rest(&broker)?;
+    let before = broker.usage()?.resident_bytes;
     session.create_topics(&unique("idle"), rig.many_topics, &config(1000))?;
-    rest(&broker);
-    let after = broker.usage().resident_bytes;
+    rest(&broker)?;
+    let after = broker.usage()?.resident_bytes;
     broker.stop()?;
     let partitions = u64::from(rig.many_topics) * 1000;
     let kib = after.saturating_sub(before) as f64 / 1024.0 / partitions as f64;

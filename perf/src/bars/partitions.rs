@@ -95,14 +95,14 @@ fn saturate(rig: &Rig, broker: &BrokerProcess, topics: u32, partitions: u32, pro
         expect_disconnect: false,
         producers_from: 0,
     };
-    let before = broker.usage();
+    let before = broker.usage()?;
     let found = trial.run(&workload, &mut |_| {})?;
     // What is acknowledged from the log alone is yet to be written to its segments.
-    rest(broker);
-    let used = broker.usage().since(&before);
+    rest(broker)?;
+    let used = broker.usage()?.since(&before);
     let mut session = crate::driver::session::Session::connect(broker.address())?;
     session.delete_topics(&found.topics)?;
-    rest(broker);
+    rest(broker)?;
     std::thread::sleep(Duration::from_millis(100));
     Ok(Saturated {
         messages_per_second: found.figures.acked_per_second,

@@ -52,8 +52,9 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
             Limit::AtMost(2.0),
             cpu,
             format!(
-                "{:.3} ms/MiB / {:.3} ms/MiB",
+                "{:.3} ms/MiB of its shard, {:.3} of the whole process / {:.3} ms/MiB",
                 median(ours().map(|ours| ours.cpu_ms_per_mib())),
+                median(ours().map(|ours| ours.process_cpu_ms_per_mib())),
                 median(theirs().map(|(_, receive)| receive.cpu_ms_per_mib()))
             ),
         ),

@@ -56,8 +56,18 @@ impl Produced {
         self.blasted.acked_bytes as f64 / self.blasted.elapsed.as_secs_f64()
     }
 
+    /// CPU time of the broker's shards per MiB acknowledged, in milliseconds.
     pub(crate) fn cpu_ms_per_mib(&self) -> f64 {
-        self.usage.cpu.as_secs_f64() * 1e3 / (self.blasted.acked_bytes as f64 / (1 << 20) as f64).max(1e-9)
+        self.per_mib(self.usage.shard_cpu)
+    }
+
+    /// CPU time of all threads of the broker per MiB acknowledged, in milliseconds.
+    pub(crate) fn process_cpu_ms_per_mib(&self) -> f64 {
+        self.per_mib(self.usage.cpu)
+    }
+
+    fn per_mib(&self, cpu: Duration) -> f64 {
+        cpu.as_secs_f64() * 1e3 / (self.blasted.acked_bytes as f64 / (1 << 20) as f64).max(1e-9)
     }
 }
 
@@ -72,8 +82,8 @@ impl Rig {
         if self.cpus.client_cpu == self.cpus.server_cpu {
             return Err(BarError::Unfit("two shards need two CPUs".to_owned()));
         }
-        let shard_cpus = format!("{},{}", self.cpus.client_cpu, self.cpus.server_cpu);
-        Ok(BrokerProcess::start(BrokerOptions { shard_cpus, housekeeping_cpu: None, ..BrokerOptions::beside(&self.data_dir)? })?)
+        let shards = format!("{},{}", self.cpus.client_cpu, self.cpus.server_cpu);
+        Ok(BrokerProcess::start(BrokerOptions { shards, housekeeping_cpu: None, ..BrokerOptions::beside(&self.data_dir)? })?)
     }
 
     /// Blasts a new topic and removes it again.
@@ -116,15 +126,16 @@ impl Rig {
         };
         let mut usages = Vec::new();
         let blasted = Blast::new(options, &ends)?
-            .run(WARMUP, self.time, &mut || usages.push(broker.map(BrokerProcess::usage).unwrap_or_default()))?;
+            .run(WARMUP, self.time, &mut || usages.push(broker.map_or(Ok(Usage::default()), BrokerProcess::usage)))?;
         session.delete_topics(&topics)?;
         if let Some(broker) = broker {
-            rest(broker);
+            rest(broker)?;
         }
         if blasted.requests == 0 {
             let why = blasted.last_refusal.map_or("no reply".to_owned(), |code| code.to_string());
             return Err(BarError::Unfit(format!("no batch was acknowledged: {why}")));
         }
+        let usages = usages.into_iter().collect::<Result<Vec<Usage>, _>>()?;
         let usage = usages[1].since(&usages[0]);
         Ok(Produced { blasted, usage })
     }
@@ -152,18 +163,22 @@ pub(crate) fn batch(bytes_max: usize) -> Rc<AlignedVec> {
 
 /// Waits until the broker has nothing more to do: what it does after its acknowledgements must not fall into the next measurement,
 /// and must not be left out of its bytes.
-pub(crate) fn rest(broker: &BrokerProcess) {
+///
+/// # Errors
+/// When the broker has ended.
+pub(crate) fn rest(broker: &BrokerProcess) -> Result<(), BarError> {
     let started = Instant::now();
     let mut calm = 0;
-    let mut before = broker.usage();
+    let mut before = broker.usage()?;
     while calm < 3 && started.elapsed() < REST_MAX {
         std::thread::sleep(REST_LOOK);
-        let now = broker.usage();
+        let now = broker.usage()?;
         let used = now.since(&before);
         let rests = used.cpu.as_secs_f64() < REST_LOOK.as_secs_f64() * REST_CPU_SHARE && used.written_bytes < REST_WRITTEN_BYTES;
         calm = if rests { calm + 1 } else { 0 };
         before = now;
     }
+    Ok(())
 }
 
 /// All offsets of all partitions can be asked for: every partition serves.

@@ -8,8 +8,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rustix::event::{Timespec, epoll};
-use rustix::fd::OwnedFd;
 use wire::{
     Acks, AlignedVec, BatchHeader, ErrorCode, FetchPartition, FetchRequest, FrameHeader, Offset, ProducePartition,
     ProduceRequest, encode_request,
@@ -17,11 +15,14 @@ use wire::{
 
 use super::DriverError;
 use super::link::{Link, Piece};
+use super::poll::Poll;
 use super::session::Partition;
 use crate::latency;
 
 /// How long to wait for what is under way when the time is over.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
+/// Long enough to cost nothing, short enough that the end of the time is seen.
+const WAIT_MAX: Duration = Duration::from_millis(5);
 /// How long the broker may hold an empty fetch.
 const FETCH_WAIT_MS: u32 = 500;
 /// Bytes of one fetch reply.
@@ -87,13 +88,12 @@ struct Reader {
 pub struct Blast<'a> {
     options: BlastOptions<'a>,
     links: Vec<Link>,
-    blocked: Vec<bool>,
+    poll: Poll,
     frames: Vec<Rc<AlignedVec>>,
     in_flight: Vec<u32>,
     sent_at: Vec<Instant>,
     waiting: Vec<usize>,
     readers: Vec<Reader>,
-    epoll: OwnedFd,
     acked_bytes: u64,
     window: Window,
 }
@@ -115,7 +115,6 @@ impl<'a> Blast<'a> {
     /// When the broker is not there or refuses.
     pub fn new(options: BlastOptions<'a>, ends: &[Offset]) -> Result<Blast<'a>, DriverError> {
         assert!(options.depth > 0, "a request must be allowed");
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| DriverError::EventLoop(error.into()))?;
         let mut links = Vec::new();
         for shard in 0..options.shard_count {
             links.push(Link::connect(options.broker, "perf-blast", Some(shard))?.0);
@@ -132,11 +131,6 @@ impl<'a> Blast<'a> {
                 readers.push(Reader { link: links.len() - 1, next, bytes: 0, asked: false });
             }
         }
-        for (index, link) in links.iter_mut().enumerate() {
-            link.start()?;
-            epoll::add(&epoll, link.stream(), epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN)
-                .map_err(|error| DriverError::EventLoop(error.into()))?;
-        }
         let batch_bytes = options.batch.len();
         let frame = |(index, target): (usize, &Target)| {
             let partition = ProducePartition {
@@ -149,7 +143,7 @@ impl<'a> Blast<'a> {
             Rc::new(encode_request(index as u64, &request, batch_bytes))
         };
         Ok(Blast {
-            blocked: vec![false; links.len()],
+            poll: Poll::new(&mut links)?,
             frames: options.targets.iter().enumerate().map(frame).collect(),
             in_flight: vec![0; options.targets.len()],
             sent_at: vec![Instant::now(); options.targets.len()],
@@ -158,7 +152,6 @@ impl<'a> Blast<'a> {
             window: Window::default(),
             links,
             readers,
-            epoll,
             options,
         })
     }
@@ -259,34 +252,19 @@ impl<'a> Blast<'a> {
     }
 
     fn flush(&mut self, link: usize) -> Result<(), DriverError> {
-        let item = &mut self.links[link];
-        let blocked = !item.flush()?;
-        item.take_sent();
-        if blocked != self.blocked[link] {
-            self.blocked[link] = blocked;
-            let flags = if blocked { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
-            epoll::modify(&self.epoll, item.stream(), epoll::EventData::new_u64(link as u64), flags)
-                .map_err(|error| DriverError::EventLoop(error.into()))?;
-        }
+        while self.poll.flush(link, &mut self.links[link], usize::MAX)? {}
+        self.links[link].take_sent();
         Ok(())
     }
 
     fn wait(&mut self) -> Result<(), DriverError> {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
-        // Long enough to cost nothing, short enough that the end of the time is seen.
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        let count = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
-            Ok(count) => count,
-            Err(rustix::io::Errno::INTR) => 0,
-            Err(error) => return Err(DriverError::EventLoop(error.into())),
-        };
-        for event in &events[..count] {
-            let (flags, link) = (event.flags, event.data.u64() as usize);
-            if flags.contains(epoll::EventFlags::OUT) {
-                self.flush(link)?;
+        for number in 0..self.poll.wait(WAIT_MAX)? {
+            let ready = self.poll.ready(number);
+            if ready.writable {
+                self.flush(ready.link)?;
             }
-            if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-                self.receive(link)?;
+            if ready.readable {
+                self.receive(ready.link)?;
             }
         }
         Ok(())
@@ -308,7 +286,7 @@ impl<'a> Blast<'a> {
             let readers = &mut self.readers;
             while let Some((header, frame)) = link.next_frame()? {
                 let reader = readers.get_mut(header.correlation_id as usize);
-                let reader = reader.ok_or_else(|| protocol(address, "a reply to no fetch".to_owned()))?;
+                let reader = reader.ok_or_else(|| DriverError::protocol(address, "a reply to no fetch"))?;
                 reader.take(address, &header, frame)?;
             }
         }
@@ -320,7 +298,7 @@ impl<'a> Blast<'a> {
 
     fn answered(&mut self, target: usize, code: ErrorCode, address: SocketAddr) -> Result<(), DriverError> {
         let in_flight = self.in_flight.get_mut(target).filter(|count| **count > 0);
-        let in_flight = in_flight.ok_or_else(|| protocol(address, "a reply to no request".to_owned()))?;
+        let in_flight = in_flight.ok_or_else(|| DriverError::protocol(address, "a reply to no request"))?;
         *in_flight -= 1;
         self.waiting.push(target);
         let bytes = self.options.batch.len() as u64;
@@ -343,10 +321,6 @@ impl<'a> Blast<'a> {
     }
 }
 
-fn protocol(address: SocketAddr, reason: String) -> DriverError {
-    DriverError::Protocol { address: address.to_string(), reason }
-}
-
 impl Reader {
     fn take(&mut self, address: SocketAddr, header: &FrameHeader, frame: &[u8]) -> Result<(), DriverError> {
         let body = Link::access::<FetchRequest>(address, header, frame)?;
@@ -360,10 +334,10 @@ impl Reader {
             }
             let (mut batches, rest) = attached
                 .split_at_checked(reply.batch_bytes.to_native() as usize)
-                .ok_or_else(|| protocol(address, "a fetch reply is shorter than it says".to_owned()))?;
+                .ok_or_else(|| DriverError::protocol(address, "a fetch reply is shorter than it says"))?;
             attached = rest;
             while !batches.is_empty() {
-                let batch = BatchHeader::decode(batches).map_err(|error| protocol(address, error.to_string()))?;
+                let batch = BatchHeader::decode(batches).map_err(|error| DriverError::protocol(address, error.to_string()))?;
                 *next = batch.next_offset();
                 batches = batches.get(batch.total_length()..).unwrap_or_default();
             }

@@ -125,17 +125,16 @@ impl Consumer {
         now_ns: u64,
         inbox: &mut Inbox,
     ) -> Result<(), DriverError> {
-        let wrong = |reason: String| DriverError::Protocol { address: address.to_string(), reason };
         let body = Link::access::<FetchRequest>(address, header, frame)?;
         let Some((index, rotation)) = self.asked.remove(&(link, header.correlation_id)) else {
-            return Err(wrong("a reply to no fetch".to_owned()));
+            return Err(DriverError::protocol(address, "a reply to no fetch"));
         };
         let slot = &mut self.slots[index];
         slot.in_flight = false;
         slot.rotation = (rotation + 1) % slot.partitions.len();
         let count = slot.partitions.len();
         if body.partitions.len() != count {
-            return Err(wrong("a fetch reply names other partitions than its request".to_owned()));
+            return Err(DriverError::protocol(address, "a fetch reply names other partitions than its request"));
         }
         let mut attached = &frame[header.attachment_range()];
         for (position, reply) in body.partitions.iter().enumerate() {
@@ -149,11 +148,13 @@ impl Consumer {
                 return Err(DriverError::Refused { operation, code, message });
             }
             let Some((batches, rest)) = attached.split_at_checked(reply.batch_bytes.to_native() as usize) else {
-                return Err(wrong("a fetch reply is shorter than it says".to_owned()));
+                return Err(DriverError::protocol(address, "a fetch reply is shorter than it says"));
             };
             attached = rest;
             inbox.subscriptions[self.subscription].bytes += batches.len() as u64;
-            *next = inbox.take(self.subscription, partition.number, batches, *next, now_ns).map_err(wrong)?;
+            *next = inbox
+                .take(self.subscription, partition.number, batches, *next, now_ns)
+                .map_err(|reason| DriverError::protocol(address, reason))?;
         }
         Ok(())
     }

@@ -1,24 +1,29 @@
 //! The event loop: makes what is due, sends what may go, takes what arrives, and closes the books once a second.
 
+mod outcome;
+
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
-
-use hdrhistogram::Histogram;
-use rustix::event::{Timespec, epoll};
-use rustix::fd::OwnedFd;
 
 use super::DriverError;
 use super::consumer::{Consumer, Inbox};
 use super::link::Link;
+use super::poll::Poll;
 use super::producer::{Books, ProduceCounts, Producer};
 use crate::latency::{self, Latencies};
+use crate::process;
+use hdrhistogram::Histogram;
+pub use outcome::{Outcome, Second};
 
 /// One line of the display and of the result's series.
 const SECOND_NS: u64 = 1_000_000_000;
 /// Reads of one connection before the others get their turn.
 const READS_PER_TURN_MAX: usize = 8;
-/// Events taken from the kernel at once.
-const EVENTS_MAX: usize = 256;
+/// Bytes handed to a socket before the plan is looked at: over loopback the call itself carries them to the receiver, for about 0.1 ms.
+const PORTION_BYTES_MAX: usize = 256 * 1024;
+/// The event loop sleeps until this long before a message is due and then looks again and again: a CPU that slept takes up to this long
+/// to wake, most of all that of a virtual machine. Only where the broker can have another CPU.
+const SPIN_NS: u64 = 100_000;
 
 /// What an event loop drives.
 #[derive(Debug)]
@@ -61,66 +66,6 @@ pub struct Backlog {
     pub drain_ratio: f64,
 }
 
-/// One second of a run.
-#[derive(Debug)]
-pub struct Second {
-    /// Since the run's start.
-    pub start: Duration,
-    /// How long it was.
-    pub length: Duration,
-    /// Whether it counts.
-    pub measured: bool,
-    /// Counters within it.
-    pub counts: ProduceCounts,
-    /// Messages consumed within it.
-    pub consumed: u64,
-    /// Messages queued or in flight at its end.
-    pub unanswered: u64,
-    /// Messages acknowledged and not consumed at its end, all subscriptions together.
-    pub backlog: u64,
-    /// Publish latencies of messages acknowledged within it.
-    pub publish: Latencies,
-    /// End-to-end latencies of messages consumed within it.
-    pub end_to_end: Histogram<u64>,
-}
-
-/// What a run did.
-#[derive(Debug)]
-pub struct Outcome {
-    /// When it started, by the wall clock.
-    pub started: SystemTime,
-    /// The measured time.
-    pub measured: Duration,
-    /// Messages that the plan wanted in the measured time; in a closed loop, those made.
-    pub offered: u64,
-    /// Messages handed over in the measured time.
-    pub sent: u64,
-    /// Messages acknowledged in the measured time.
-    pub acked: u64,
-    /// Messages consumed in the measured time.
-    pub consumed: u64,
-    /// Over the whole run.
-    pub totals: ProduceCounts,
-    /// Publish latencies of messages due in the measured time.
-    pub publish: Latencies,
-    /// End-to-end latencies of messages due in the measured time.
-    pub end_to_end: Histogram<u64>,
-    /// Messages queued or in flight when the measured time began and ended.
-    pub unanswered: Range<u64>,
-    /// Messages acknowledged and not consumed when the measured time began and ended.
-    pub backlog: Range<u64>,
-    /// Messages still unanswered or unconsumed when waiting ended.
-    pub unsettled: u64,
-    /// Time in which a backlog was drained.
-    pub drained_in: Option<Duration>,
-    /// Why the connection broke, in a run that expected it.
-    pub disconnected: Option<String>,
-    /// The books, for the verifier.
-    pub books: Books,
-    /// The inbox, for the verifier.
-    pub inbox: Inbox,
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Owner {
     Producer { producer: usize, port: usize },
@@ -131,6 +76,7 @@ enum Owner {
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     at_ns: u64,
+    idle_ns: u64,
     counts: ProduceCounts,
     consumed: u64,
 }
@@ -139,9 +85,12 @@ struct Engine<'a> {
     load: Load,
     schedule: Schedule,
     owners: Vec<Option<Owner>>,
-    epoll: OwnedFd,
-    /// Links that wait for room in their socket.
-    blocked: Vec<bool>,
+    poll: Poll,
+    may_spin: bool,
+    /// Time in which there was nothing to do.
+    idle_ns: u64,
+    /// Links with fetches to send; kept for its memory.
+    touched: Vec<usize>,
     zero: Instant,
     /// End of message making.
     load_end_ns: u64,
@@ -156,19 +105,29 @@ struct Engine<'a> {
 ///
 /// # Errors
 /// When a connection breaks unexpectedly, or the broker answers something that is not the protocol.
-pub fn run(load: Load, schedule: Schedule, observe: &mut dyn FnMut(&Second)) -> Result<Outcome, DriverError> {
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| DriverError::EventLoop(error.into()))?;
+pub fn run(mut load: Load, schedule: Schedule, observe: &mut dyn FnMut(&Second)) -> Result<Outcome, DriverError> {
     let mut owners = vec![None; load.links.len()];
     for (producer, item) in load.producers.iter().enumerate() {
         for (port, link) in item.links().enumerate() {
             owners[link] = Some(Owner::Producer { producer, port });
         }
     }
+    for (consumer, item) in load.consumers.iter().enumerate() {
+        for link in item.links() {
+            owners[link] = Some(Owner::Consumer { consumer });
+        }
+    }
+    // Sleeping is only as exact as the timer: its slack is 50 us unless told otherwise.
+    rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))
+        .map_err(|error| DriverError::EventLoop(error.into()))?;
+    let poll = Poll::new(&mut load.links)?;
     let started = SystemTime::now();
-    let mut engine = Engine {
-        blocked: vec![false; load.links.len()],
+    let engine = Engine {
         owners,
-        epoll,
+        poll,
+        may_spin: process::usable_cpus().len() > 1,
+        idle_ns: 0,
+        touched: Vec::new(),
         zero: Instant::now(),
         load_end_ns: 0,
         consuming: schedule.backlog.is_none(),
@@ -179,56 +138,10 @@ pub fn run(load: Load, schedule: Schedule, observe: &mut dyn FnMut(&Second)) -> 
         load,
         schedule,
     };
-    // Sleeping until the next message is due is only as exact as the timer: its slack is 50 us unless told otherwise.
-    rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))
-        .map_err(|error| DriverError::EventLoop(error.into()))?;
-    engine.register()?;
     engine.run(started)
 }
 
-/// Lets one consumer read until it has `messages`, or for `time_max`.
-///
-/// # Errors
-/// As [`run`].
-pub fn drain(
-    mut links: Vec<Link>,
-    mut consumer: Consumer,
-    inbox: &mut Inbox,
-    messages: u64,
-    time_max: Duration,
-) -> Result<(), DriverError> {
-    let started = Instant::now();
-    let mut touched = Vec::new();
-    while inbox.messages() < messages && started.elapsed() < time_max {
-        // Blocking sockets, one after the other: nothing is timed here.
-        consumer.send(&mut links, &mut touched);
-        touched.sort_unstable();
-        for link in touched.drain(..) {
-            links[link].flush()?;
-            let (header, frame) = links[link].wait_frame()?;
-            let address = links[link].address();
-            consumer.reply(link, address, &header, &frame, 0, inbox)?;
-        }
-    }
-    Ok(())
-}
-
 impl Engine<'_> {
-    fn register(&mut self) -> Result<(), DriverError> {
-        for (consumer, item) in self.load.consumers.iter().enumerate() {
-            for link in item.links() {
-                self.owners[link] = Some(Owner::Consumer { consumer });
-            }
-        }
-        for (index, link) in self.load.links.iter_mut().enumerate() {
-            link.start()?;
-            let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&self.epoll, link.stream(), data, epoll::EventFlags::IN)
-                .map_err(|error| DriverError::EventLoop(error.into()))?;
-        }
-        Ok(())
-    }
-
     fn now_ns(&self) -> u64 {
         self.zero.elapsed().as_nanos() as u64
     }
@@ -271,7 +184,7 @@ impl Engine<'_> {
             if now_ns >= self.second.at_ns + SECOND_NS {
                 self.close_second(now_ns, &measured);
             }
-            match self.turn(now_ns, measured.end) {
+            match self.turn(measured.end) {
                 Ok(()) => {}
                 Err(error) if self.schedule.expect_disconnect && error.is_disconnect() => {
                     disconnected = Some(error.to_string());
@@ -295,9 +208,10 @@ impl Engine<'_> {
             self.settle(&measured)?;
         }
         let unsettled = self.unanswered() + self.backlog();
+        let measured_ns = end_ns.saturating_sub(begin.at_ns);
         Ok(Outcome {
             started,
-            measured: Duration::from_nanos(end_ns.saturating_sub(begin.at_ns)),
+            measured: Duration::from_nanos(measured_ns),
             offered: self.load.books.counts.offered,
             sent: end.counts.sent - begin.counts.sent,
             acked: end.counts.acked - begin.counts.acked,
@@ -308,6 +222,7 @@ impl Engine<'_> {
             unanswered: begin_unanswered..end_unanswered,
             backlog: begin_backlog..end_backlog,
             unsettled,
+            busy: 1.0 - (end.idle_ns - begin.idle_ns) as f64 / measured_ns.max(1) as f64,
             drained_in,
             disconnected,
             books: self.load.books,
@@ -327,7 +242,7 @@ impl Engine<'_> {
             if now_ns >= self.second.at_ns + SECOND_NS {
                 self.close_second(now_ns, measured);
             }
-            self.turn(now_ns, end_ns)?;
+            self.turn(end_ns)?;
         }
         // What arrived since the last second's end.
         self.take_latencies();
@@ -350,64 +265,80 @@ impl Engine<'_> {
     }
 
     fn mark(&self, at_ns: u64) -> Mark {
-        Mark { at_ns, counts: self.load.books.counts, consumed: self.load.inbox.messages() }
+        Mark { at_ns, idle_ns: self.idle_ns, counts: self.load.books.counts, consumed: self.load.inbox.messages() }
     }
 
-    /// One turn: make, send, wait, receive.
-    fn turn(&mut self, now_ns: u64, until_ns: u64) -> Result<(), DriverError> {
-        let mut touched = Vec::new();
-        let load = &mut self.load;
-        let wall_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64);
-        for producer in &mut load.producers {
-            producer.make(now_ns, self.load_end_ns, &mut load.books);
-            producer.send(now_ns, wall_ms, &mut load.links, &mut load.books, &mut touched);
-        }
-        if self.consuming {
-            for consumer in &mut load.consumers {
-                consumer.send(&mut load.links, &mut touched);
-            }
-        }
-        for link in touched {
-            self.flush(link)?;
-        }
+    /// One turn: make what is due, send what may go, wait, receive.
+    fn turn(&mut self, until_ns: u64) -> Result<(), DriverError> {
+        let (begun_ns, made_before) = (self.now_ns(), self.load.books.counts.sent);
+        self.make();
+        let any_sent = self.send()?;
         let linger_ns = self.load.books.requests.linger_ns;
         let due_ns = self.load.producers.iter().filter_map(|producer| producer.due_ns(linger_ns)).min();
         let wake_ns = due_ns.unwrap_or(u64::MAX).min(until_ns).min(self.second.at_ns + SECOND_NS);
-        self.wait(wake_ns.saturating_sub(self.now_ns()))
-    }
-
-    fn flush(&mut self, link: usize) -> Result<(), DriverError> {
-        let item = &mut self.load.links[link];
-        let blocked = !item.flush()?;
-        for batch in item.take_sent() {
-            self.load.books.templates.give_back(batch);
+        let wait_ns = self.now_ns();
+        let left_ns = wake_ns.saturating_sub(wait_ns);
+        let sleep_ns = if self.may_spin { left_ns.saturating_sub(SPIN_NS) } else { left_ns };
+        let ready = self.poll.wait(Duration::from_nanos(sleep_ns))?;
+        let had_work = any_sent || ready > 0 || self.load.books.counts.sent > made_before;
+        if sleep_ns > 0 || !had_work {
+            self.idle_ns += self.now_ns() - if had_work { wait_ns } else { begun_ns };
         }
-        if blocked != self.blocked[link] {
-            self.blocked[link] = blocked;
-            let flags = if blocked { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
-            epoll::modify(&self.epoll, item.stream(), epoll::EventData::new_u64(link as u64), flags)
-                .map_err(|error| DriverError::EventLoop(error.into()))?;
+        for number in 0..ready {
+            let ready = self.poll.ready(number);
+            if ready.writable {
+                self.flush(ready.link)?;
+            }
+            if ready.readable {
+                self.receive(ready.link)?;
+            }
         }
         Ok(())
     }
 
-    fn wait(&mut self, timeout_ns: u64) -> Result<(), DriverError> {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS_MAX];
-        let timeout = Timespec { tv_sec: (timeout_ns / SECOND_NS) as i64, tv_nsec: (timeout_ns % SECOND_NS) as i64 };
-        let count = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
-            Ok(count) => count,
-            Err(rustix::io::Errno::INTR) => 0,
-            Err(error) => return Err(DriverError::EventLoop(error.into())),
-        };
-        for event in &events[..count] {
-            // Copied out: the kernel's struct is packed.
-            let (flags, link) = (event.flags, event.data.u64() as usize);
-            if flags.contains(epoll::EventFlags::OUT) {
+    /// Takes from every plan what is due. Called between any two steps that take long: the plan does not wait for the sockets.
+    fn make(&mut self) {
+        let now_ns = self.now_ns();
+        let load = &mut self.load;
+        for producer in &mut load.producers {
+            producer.make(now_ns, self.load_end_ns, &mut load.books);
+        }
+    }
+
+    /// Sends requests and fetches as far as they may go out; returns whether any did.
+    fn send(&mut self) -> Result<bool, DriverError> {
+        let wall_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64);
+        let mut any = false;
+        for producer in 0..self.load.producers.len() {
+            loop {
+                let now_ns = self.now_ns();
+                let Load { links, producers, books, .. } = &mut self.load;
+                let Some(link) = producers[producer].send(now_ns, wall_ms, links, books) else { break };
+                any = true;
+                self.flush(link)?;
+                self.make();
+            }
+        }
+        if self.consuming {
+            let mut touched = std::mem::take(&mut self.touched);
+            for consumer in &mut self.load.consumers {
+                consumer.send(&mut self.load.links, &mut touched);
+            }
+            any |= !touched.is_empty();
+            for link in touched.drain(..) {
                 self.flush(link)?;
             }
-            if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-                self.receive(link)?;
-            }
+            self.touched = touched;
+        }
+        Ok(any)
+    }
+
+    fn flush(&mut self, link: usize) -> Result<(), DriverError> {
+        while self.poll.flush(link, &mut self.load.links[link], PORTION_BYTES_MAX)? {
+            self.make();
+        }
+        for batch in self.load.links[link].take_sent() {
+            self.load.books.templates.give_back(batch);
         }
         Ok(())
     }
@@ -416,6 +347,7 @@ impl Engine<'_> {
         let owner = self.owners[index].expect("every link was made for a producer or a consumer");
         for _ in 0..READS_PER_TURN_MAX {
             let more = self.load.links[index].fill()?;
+            self.make();
             let now_ns = self.now_ns();
             let Load { links, producers, consumers, books, inbox, copies: _ } = &mut self.load;
             let link = &mut links[index];

@@ -21,6 +21,17 @@ const SLICES_MAX: usize = 64;
 /// How long a request during set-up may take. Creating thousands of partitions takes seconds on a slow disk.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How far a connection has sent what was queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flushed {
+    /// All of it.
+    All,
+    /// A portion; the socket may take more.
+    Portion,
+    /// As much as the socket takes now.
+    Full,
+}
+
 /// Bytes to send: ours alone, or a batch that is sent again and again.
 #[derive(Debug)]
 pub enum Piece {
@@ -168,26 +179,38 @@ impl Link {
         self.sent.drain(..)
     }
 
-    /// Sends what the socket takes now. Returns whether all is sent.
+    /// Sends a portion of what is queued, at most `bytes_max`, by one system call.
     ///
     /// # Errors
     /// When the connection breaks.
-    pub fn flush(&mut self) -> Result<bool, DriverError> {
-        while !self.output.is_empty() {
-            let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(SLICES_MAX.min(self.output.len()));
-            for (index, piece) in self.output.iter().take(SLICES_MAX).enumerate() {
-                let start = if index == 0 { self.output_start } else { 0 };
-                slices.push(IoSlice::new(&piece.bytes()[start..]));
-            }
-            match self.stream.write_vectored(&slices) {
-                Ok(0) => return Err(self.io("send", ErrorKind::WriteZero.into())),
-                Ok(written) => self.wrote(written),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.io("send", error)),
+    pub fn flush(&mut self, bytes_max: usize) -> Result<Flushed, DriverError> {
+        assert!(bytes_max > 0, "a portion has a size");
+        if self.output.is_empty() {
+            return Ok(Flushed::All);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut count, mut bytes) = (0, 0);
+        for piece in self.output.iter().take(SLICES_MAX) {
+            let start = if count == 0 { self.output_start } else { 0 };
+            let rest = &piece.bytes()[start..];
+            let rest = &rest[..rest.len().min(bytes_max - bytes)];
+            slices[count] = IoSlice::new(rest);
+            count += 1;
+            bytes += rest.len();
+            if bytes == bytes_max {
+                break;
             }
         }
-        Ok(true)
+        match self.stream.write_vectored(&slices[..count]) {
+            Ok(0) => Err(self.io("send", ErrorKind::WriteZero.into())),
+            Ok(written) => {
+                self.wrote(written);
+                Ok(if self.output.is_empty() { Flushed::All } else { Flushed::Portion })
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Flushed::Full),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Flushed::Portion),
+            Err(error) => Err(self.io("send", error)),
+        }
     }
 
     fn wrote(&mut self, written: usize) {
@@ -279,11 +302,10 @@ impl Link {
         header: &FrameHeader,
         frame: &'a [u8],
     ) -> Result<&'a <R::Reply as wire::Body>::Archived, DriverError> {
-        let wrong = |reason: String| DriverError::Protocol { address: address.to_string(), reason };
         if header.api != R::API.code() {
-            return Err(wrong(format!("{} answered by api {}", R::API, header.api)));
+            return Err(DriverError::protocol(address, format!("{} answered by api {}", R::API, header.api)));
         }
-        access_body::<R::Reply>(&frame[header.body_range()]).map_err(|error| wrong(error.to_string()))
+        access_body::<R::Reply>(&frame[header.body_range()]).map_err(|error| DriverError::protocol(address, error.to_string()))
     }
 
     /// Whom this connection talks to.
@@ -296,6 +318,6 @@ impl Link {
     }
 
     fn protocol(&self, reason: String) -> DriverError {
-        DriverError::Protocol { address: self.address.to_string(), reason }
+        DriverError::protocol(self.address, reason)
     }
 }

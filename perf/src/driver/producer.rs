@@ -321,21 +321,17 @@ impl Producer {
         }
     }
 
-    /// Builds the requests that may go out now and queues them on their links. Calls `touched` with each link that has more to send.
-    pub fn send(&mut self, now_ns: u64, wall_ms: i64, links: &mut [Link], books: &mut Books, touched: &mut Vec<usize>) {
+    /// Builds one request that may go out now and queues it on its link; returns the link, or `None` when nothing may go out.
+    pub fn send(&mut self, now_ns: u64, wall_ms: i64, links: &mut [Link], books: &mut Books) -> Option<usize> {
         for port in 0..self.ports.len() {
-            let link_index = self.ports[port].link;
-            let mut any = false;
-            while self.ports[port].in_flight.len() < books.requests.in_flight_max
-                && links[link_index].output_bytes() < OUTPUT_BYTES_MAX
-                && self.send_one(port, now_ns, wall_ms, &mut links[link_index], books)
-            {
-                any = true;
-            }
-            if any {
-                touched.push(link_index);
+            let index = self.ports[port].link;
+            let link = &mut links[index];
+            let may_ask = self.ports[port].in_flight.len() < books.requests.in_flight_max;
+            if may_ask && link.output_bytes() < OUTPUT_BYTES_MAX && self.send_one(port, now_ns, wall_ms, link, books) {
+                return Some(index);
             }
         }
+        None
     }
 
     fn send_one(&mut self, port: usize, now_ns: u64, wall_ms: i64, link: &mut Link, books: &mut Books) -> bool {
@@ -402,13 +398,12 @@ impl Producer {
         now_ns: u64,
         books: &mut Books,
     ) -> Result<(), DriverError> {
-        let wrong = |reason: &str| DriverError::Protocol { address: address.to_string(), reason: reason.to_owned() };
         let body = Link::access::<ProduceRequest>(address, header, frame)?;
         let Some(parts) = self.ports[port].in_flight.remove(&header.correlation_id) else {
-            return Err(wrong("a reply to no request"));
+            return Err(DriverError::protocol(address, "a reply to no request"));
         };
         if parts.len() != body.partitions.len() {
-            return Err(wrong("a produce reply names other partitions than its request"));
+            return Err(DriverError::protocol(address, "a produce reply names other partitions than its request"));
         }
         books.counts.requests += 1;
         for (part, reply) in parts.into_iter().zip(body.partitions.iter()) {

@@ -105,7 +105,8 @@ impl Session {
         let mut topics = Vec::with_capacity(names.len());
         let mut partitions_start = 0;
         for names in names.chunks(limits::TOPICS_PER_REQUEST_MAX) {
-            let reply = self.link.call(&MetadataRequest { topics: Some(names.to_vec()), since_version: 0 })?;
+            let reply =
+                self.link.call(&MetadataRequest { topics: Some(names.to_vec()), since_version: 0, after: None, limit: 0 })?;
             for name in names {
                 let found = reply.topics.iter().find(|topic| topic.name == *name);
                 let code = found.map_or(ErrorCode::UnknownTopicOrPartition, |topic| topic.error);

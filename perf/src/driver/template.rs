@@ -15,6 +15,9 @@ pub const KEY_BYTES: usize = 8;
 /// Up to this many messages a batch is made for exactly their number, beyond it for multiples: bounds the kinds of batches kept.
 const EXACT_COUNT_MAX: usize = 64;
 
+/// Bytes of batches made before the clock starts.
+const PREPARED_BYTES_MAX: usize = 64 << 20;
+
 /// What fills the messages behind their heads.
 #[derive(Debug, Clone)]
 pub enum Body {
@@ -96,6 +99,25 @@ impl Templates {
     pub fn new(shape: Shape) -> Templates {
         assert!(shape.message_bytes >= HEAD_BYTES, "messages of {} bytes have no room for their head", shape.message_bytes);
         Templates { shape, kinds: HashMap::new() }
+    }
+
+    /// Makes the batches that runs with batches of up to `batch_bytes_max` can want, as far as memory goes: making one while the clock
+    /// runs would delay the messages due meanwhile.
+    pub fn prepare(&mut self, batch_bytes_max: usize) {
+        let count_max = self.shape.count_max(batch_bytes_max);
+        let exact = 1..=count_max.min(EXACT_COUNT_MAX);
+        let multiples = (2 * EXACT_COUNT_MAX..count_max).step_by(EXACT_COUNT_MAX);
+        let mut bytes = 0;
+        for count in exact.chain(multiples).chain([count_max]) {
+            let kind = self.kinds.entry(count).or_insert_with(|| Kind::new(&self.shape, count));
+            if kind.spare.is_empty() {
+                kind.spare.push(kind.original.clone());
+            }
+            bytes += 2 * kind.original.len();
+            if bytes > PREPARED_BYTES_MAX {
+                break;
+            }
+        }
     }
 
     /// How messages look.
@@ -186,6 +208,23 @@ mod tests {
             assert_eq!(record.key.unwrap(), format!("{:08x}", index + 16).as_bytes());
             assert_eq!(record.value.unwrap().len(), 100);
         }
+    }
+
+    #[test]
+    fn every_batch_is_prepared_as_far_as_memory_goes() {
+        let shape = Shape { message_bytes: 100, keyed: false, body: Body::Random(0.5) };
+        let mut templates = Templates::new(shape.clone());
+        let bytes_max = 32 * 1024;
+        templates.prepare(bytes_max);
+        let count_max = shape.count_max(bytes_max);
+        for waiting in 1..=2 * count_max {
+            let count = batch_count(waiting, count_max);
+            assert!(templates.kinds.contains_key(&count), "{count} messages");
+        }
+        let mut large = Templates::new(Shape { message_bytes: 4 << 20, ..shape });
+        large.prepare(wire::limits::BATCH_BYTES_MAX as usize);
+        let prepared: usize = large.kinds.values().map(|kind| kind.original.len()).sum();
+        assert!(prepared <= PREPARED_BYTES_MAX, "{prepared} bytes");
     }
 
     #[test]
