@@ -219,6 +219,7 @@ fn run(args: &BarsArgs) -> Result<bool, BarError> {
     let mut rig = rig(args);
     std::fs::create_dir_all(&rig.data_dir).map_err(|source| BarError::Io { what: rig.data_dir.display().to_string(), source })?;
     process::pin(rig.cpus.client_cpu).map_err(|source| BarError::Io { what: "binding to a CPU".to_owned(), source })?;
+    process::take_precedence();
     let facts = Facts::read(&args.data_dir);
     println!("{}\n{}\n", facts.version, facts.summary());
     if args.quick {

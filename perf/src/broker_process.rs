@@ -280,15 +280,16 @@ fn spawn(options: &BrokerOptions, folder: &Path, address: SocketAddr) -> Result<
     let copy = log.try_clone().map_err(io("open the broker's log"))?;
     let mut command = Command::new(&options.program);
     command.arg("serve").arg("--config").arg(&config).stdin(Stdio::null()).stdout(log).stderr(copy);
-    // The broker must be free of the client's own binding to a CPU, and must not outlive the client.
+    // The broker must be free of the client's own binding to a CPU and of its precedence, and must not outlive the client.
     let before = move || {
         let mut all = rustix::thread::CpuSet::new();
         (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
         rustix::thread::sched_setaffinity(None, &all)?;
+        crate::process::give_up_precedence()?;
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         Ok(())
     };
-    // SAFETY: between fork and exec only the two system calls above are made; they allocate nothing and take no lock.
+    // SAFETY: between fork and exec only the three system calls above are made; they allocate nothing and take no lock.
     unsafe { command.pre_exec(before) };
     command.spawn().map_err(io("start the broker"))
 }

@@ -19,6 +19,7 @@
 
 pub mod bars;
 pub mod broker_process;
+pub mod compare;
 pub mod driver;
 pub mod hdr_files;
 pub mod latency;
@@ -67,9 +68,14 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Measure the broker against those limits, in interleaved pairs, and judge each figure
     Bars(bars::BarsArgs),
+    /// Compare two result files of `perf bars`, figure by figure: both values, their ratio, better or worse; and a plot
+    ///
+    /// A figure is better or worse when the medians differ by more than 3 % and the quartiles do not overlap. Exits with 1 when one
+    /// became worse.
+    Compare(compare::CompareArgs),
     /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars
     Limits(limits::LimitsArgs),
-    /// Draw the publish latencies of result files into one plot
+    /// Draw the publish latencies of result files of `perf run` into one plot
     Plot(PlotArgs),
     /// Print what decides figures on this machine: CPU, kernel, io_uring, disk, file system, limits, steal time
     Machine(MachineArgs),
@@ -101,6 +107,7 @@ struct MachineArgs {
 pub fn main(args: Args) -> ExitCode {
     match args.command {
         Command::Run(args) => run::main(&args),
+        Command::Compare(args) => compare::main(&args),
         Command::Limits(args) => limits::main(&args),
         Command::Bars(args) => bars::main(&args),
         Command::Plot(args) => match plot::compare(&args.results, &args.out) {

@@ -1,5 +1,7 @@
 //! Plots as SVG: latency by percentile, and latency against load.
 
+pub(crate) mod against_limits;
+
 use std::path::Path;
 
 use hdrhistogram::Histogram;

@@ -96,6 +96,7 @@ fn run(args: &RunArgs) -> Result<bool, RunError> {
         (Target::Given, resolve(&args.broker)?)
     };
     process::pin(args.cpu).map_err(|source| RunError::Io { what: format!("binding to CPU {}", args.cpu), source })?;
+    process::take_precedence();
     let driver = Session::connect(address)?.hello().server.clone();
     let facts = Facts::read(&args.data_dir);
     if !args.quiet {

@@ -281,6 +281,10 @@ impl Engine<'_> {
         let sleep_ns = if self.may_spin { left_ns.saturating_sub(SPIN_NS) } else { left_ns };
         let ready = self.poll.wait(Duration::from_nanos(sleep_ns))?;
         let had_work = any_sent || ready > 0 || self.load.books.counts.sent > made_before;
+        if !had_work && sleep_ns == 0 {
+            // Whoever else needs this CPU, as the broker's own helpers may, gets it while there is nothing to do.
+            rustix::thread::sched_yield();
+        }
         if sleep_ns > 0 || !had_work {
             self.idle_ns += self.now_ns() - if had_work { wait_ns } else { begun_ns };
         }
