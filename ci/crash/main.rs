@@ -18,7 +18,7 @@ mod draw;
 mod load;
 mod message;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corelane_client::{Client, Compression, Durability, TopicConfig};
 use perf::broker_process::BrokerProcess;
@@ -56,7 +56,7 @@ async fn acknowledged_records_outlive_kill_9() {
     // A stop that was asked for loses nothing either, relaxed or not.
     broker.ask_to_stop().expect("a broker told to stop ends well");
     respawn(&mut broker, 2);
-    broker.wait_ready(Instant::now()).expect("the broker starts");
+    broker.wait_ready().expect("the broker starts");
     ledger.expect_everything();
     ledger.check(&broker::client(&broker).await).await;
     broker.stop().expect("a broker told to stop ends well");
@@ -81,7 +81,7 @@ async fn one_round(broker: &mut BrokerProcess, ledger: &mut Ledger, draw: &mut D
         broker.kill().expect("a broker of ours can be killed");
     }
     respawn(broker, shards);
-    broker.wait_ready(Instant::now()).expect("the broker starts");
+    broker.wait_ready().expect("the broker starts");
     ledger.check(&broker::client(broker).await).await;
 }
 

@@ -113,7 +113,7 @@ impl BrokerProcess {
         let started = Instant::now();
         let child = spawn(&options, folder.path(), address)?;
         let mut broker = BrokerProcess { options, folder, address, child, ready_after: Duration::ZERO };
-        broker.wait_ready(started)?;
+        broker.wait_ready_since(started)?;
         Ok(broker)
     }
 
@@ -180,7 +180,7 @@ impl BrokerProcess {
     /// When it does not.
     pub fn restart(&mut self) -> Result<Duration, BrokerProcessError> {
         let started = self.respawn()?;
-        self.wait_ready(started)?;
+        self.wait_ready_since(started)?;
         Ok(self.ready_after)
     }
 
@@ -226,11 +226,15 @@ impl BrokerProcess {
         Err(BrokerProcessError::Silent { log: self.log() })
     }
 
-    /// Waits until it answers, for at most two minutes from `started` on.
+    /// Waits until it answers, for at most two minutes.
     ///
     /// # Errors
     /// When it ends or does not answer.
-    pub fn wait_ready(&mut self, started: Instant) -> Result<(), BrokerProcessError> {
+    pub fn wait_ready(&mut self) -> Result<(), BrokerProcessError> {
+        self.wait_ready_since(Instant::now())
+    }
+
+    fn wait_ready_since(&mut self, started: Instant) -> Result<(), BrokerProcessError> {
         while started.elapsed() < START_MAX {
             if let Some(status) = self.child.try_wait().map_err(io("wait for the broker"))? {
                 return Err(BrokerProcessError::Ended { status: status.to_string(), log: self.log() });
