@@ -1,5 +1,9 @@
 //! Requests about topics and the broker: read from this shard's copy of the catalog, changed by the metadata thread.
 
+mod listing;
+
+pub(crate) use listing::{list_topics, metadata};
+
 use crate::{
     calls,
     connection::Incoming,
@@ -7,123 +11,16 @@ use crate::{
     metadata::{Command, Refusal, Topic, TopicRequest},
     partition::LEADER_EPOCH,
     shard::{ASKED_MAX, Shard},
-    topics::{Since, TopicEntry},
 };
 use hashbrown::HashMap;
-use shards::{ShardId, clock, executor, sync::oneshot};
+use shards::{ShardId, clock, sync::oneshot};
 use std::{rc::Rc, sync::Arc};
 use wire::{
-    AlterTopicReply, AlterTopicRequest, BrokerDescription, BrokerMetadata, ConfigEntry, ConfigOrigin, CreateTopicReply,
-    CreateTopicRequest, DeleteTopicReply, DeleteTopicRequest, DescribeClusterReply, DescribeClusterRequest, DescribeConfigReply,
-    DescribeConfigRequest, DescribeTopicReply, DescribeTopicRequest, ErrorCode, ListTopicsReply, ListTopicsRequest,
-    MetadataReply, MetadataRequest, Offset, PartitionDescription, PartitionIndex, PartitionKey, PartitionMetadata,
-    ShardDescription, TopicConfig, TopicId, TopicListing, TopicMetadata, limits,
+    AlterTopicReply, AlterTopicRequest, BrokerDescription, ConfigEntry, ConfigOrigin, CreateTopicReply, CreateTopicRequest,
+    DeleteTopicReply, DeleteTopicRequest, DescribeClusterReply, DescribeClusterRequest, DescribeConfigReply,
+    DescribeConfigRequest, DescribeTopicReply, DescribeTopicRequest, ErrorCode, Offset, PartitionDescription, PartitionIndex,
+    PartitionKey, ShardDescription, TopicConfig, TopicId,
 };
-
-/// Room that a topic and a partition take in a metadata reply, at most: bounds what is answered at once.
-const TOPIC_REPLY_BYTES: usize = 192;
-const PARTITION_REPLY_BYTES: usize = size_of::<PartitionMetadata>();
-/// Half of what a body may have, since the sizes above are estimates.
-const REPLY_BYTES_MAX: usize = limits::REPLY_BODY_BYTES_MAX as usize / 2;
-
-/// Topics and their partitions.
-pub(crate) async fn metadata(shard: Rc<Shard>, request: MetadataRequest, incoming: Incoming) {
-    let mut reply = MetadataReply {
-        error: ErrorCode::None,
-        version: shard.topics.borrow().version(),
-        only_changes: false,
-        brokers: vec![broker(&shard)],
-        topics: Vec::new(),
-        deleted: Vec::new(),
-    };
-    match request.topics {
-        Some(names) if names.len() > limits::TOPICS_PER_REQUEST_MAX => reply.error = ErrorCode::InvalidRequest,
-        Some(names) => {
-            let topics = shard.topics.borrow();
-            reply.topics = names.into_iter().map(|name| topic_metadata(&shard, topics.named(&name), name)).collect();
-        }
-        None => changed_or_all(&shard, request.since_version, &mut reply).await,
-    }
-    incoming.into_reply_to().send(&reply);
-}
-
-async fn changed_or_all(shard: &Shard, since_version: u64, reply: &mut MetadataReply) {
-    let ids: Vec<TopicId> = {
-        let topics = shard.topics.borrow();
-        let bytes = topics.len() * TOPIC_REPLY_BYTES
-            + usize::try_from(topics.partition_count()).unwrap_or(usize::MAX) * PARTITION_REPLY_BYTES;
-        match topics.since(since_version) {
-            Since::Changes { put, deleted } if since_version > 0 => {
-                reply.only_changes = true;
-                reply.deleted = deleted;
-                put
-            }
-            _ if bytes > REPLY_BYTES_MAX => {
-                // Too many to say at once: the client must name those it wants.
-                reply.error = ErrorCode::InvalidRequest;
-                return;
-            }
-            _ => topics.iter().map(|entry| entry.topic.id).collect(),
-        }
-    };
-    for chunk in ids.chunks(256) {
-        {
-            let topics = shard.topics.borrow();
-            let known = chunk.iter().filter_map(|id| topics.get(*id));
-            reply.topics.extend(known.map(|entry| topic_metadata(shard, Some(entry), entry.topic.name.clone())));
-        }
-        executor::yield_if_needed().await;
-    }
-}
-
-fn broker(shard: &Shard) -> BrokerMetadata {
-    let process = &shard.process;
-    BrokerMetadata { id: process.broker_id, host: process.host.clone(), port: process.port, shard_count: shard.count }
-}
-
-fn topic_metadata(shard: &Shard, entry: Option<&TopicEntry>, name: String) -> TopicMetadata {
-    let Some(entry) = entry else {
-        let error = ErrorCode::UnknownTopicOrPartition;
-        return TopicMetadata { error, name, id: TopicId([0; 16]), config: TopicConfig::default(), partitions: Vec::new() };
-    };
-    let partition = |index| PartitionMetadata {
-        partition: PartitionIndex(index),
-        leader: shard.process.broker_id,
-        leader_epoch: LEADER_EPOCH,
-        shard: entry.owner(PartitionIndex(index)).expect("the topic has this partition"),
-    };
-    let config = entry.topic.config.clone();
-    TopicMetadata {
-        error: ErrorCode::None,
-        name,
-        id: entry.topic.id,
-        partitions: (0..config.partitions).map(partition).collect(),
-        config,
-    }
-}
-
-/// The topics by name.
-pub(crate) async fn list_topics(shard: Rc<Shard>, request: ListTopicsRequest, incoming: Incoming) {
-    let topics: Vec<TopicListing> = {
-        let topics = shard.topics.borrow();
-        let wanted = topics.iter().filter(|entry| entry.topic.name.starts_with(&request.prefix));
-        wanted
-            .map(|entry| TopicListing {
-                name: entry.topic.name.clone(),
-                id: entry.topic.id,
-                partitions: entry.topic.config.partitions,
-                replication_factor: entry.topic.config.replication_factor,
-            })
-            .collect()
-    };
-    let bytes: usize = topics.iter().map(|topic| topic.name.len() + size_of::<TopicListing>()).sum();
-    let reply = if bytes > REPLY_BYTES_MAX {
-        ListTopicsReply { error: ErrorCode::InvalidRequest, topics: Vec::new() }
-    } else {
-        ListTopicsReply { error: ErrorCode::None, topics }
-    };
-    incoming.into_reply_to().send(&reply);
-}
 
 /// Makes a topic: answered when it is durable and served by every shard.
 pub(crate) async fn create_topic(shard: Rc<Shard>, request: CreateTopicRequest, incoming: Incoming) {

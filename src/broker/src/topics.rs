@@ -9,6 +9,7 @@ use crate::{
 use hashbrown::HashMap;
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Bound,
     rc::Rc,
     sync::Arc,
 };
@@ -148,9 +149,20 @@ impl Topics {
         self.by_id.get(self.by_name.get(name)?)
     }
 
-    /// All topics in the order of their names.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &TopicEntry> {
-        self.by_name.values().map(|id| &self.by_id[id])
+    /// All topics in the order of their names, from the first behind `name` on.
+    pub(crate) fn after(&self, name: Option<&str>) -> impl Iterator<Item = &TopicEntry> {
+        let start = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name.range::<str, _>((start, Bound::Unbounded)).map(|(_, id)| &self.by_id[id])
+    }
+
+    /// As [`Topics::after`], of the topics whose name begins with `prefix`.
+    pub(crate) fn matching<'a>(&'a self, prefix: &'a str, name: Option<&'a str>) -> impl Iterator<Item = &'a TopicEntry> {
+        let start = match name {
+            Some(name) if name >= prefix => Bound::Excluded(name),
+            Some(_) | None => Bound::Included(prefix),
+        };
+        let entries = self.by_name.range::<str, _>((start, Bound::Unbounded)).map(|(_, id)| &self.by_id[id]);
+        entries.take_while(move |entry| entry.topic.name.starts_with(prefix))
     }
 
     /// How many topics there are.
@@ -207,8 +219,26 @@ mod tests {
         assert_eq!(topics.since(10), Since::Changes { put: vec![TopicId([3; 16])], deleted: vec![TopicId([2; 16])] });
         assert_eq!(topics.since(12), Since::Changes { put: vec![], deleted: vec![] });
         assert_eq!(topics.since(99), Since::Unknown);
-        assert_eq!(topics.iter().map(|entry| entry.topic.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(names(topics.after(None)), ["b", "c"]);
         assert_eq!((topics.len(), topics.partition_count()), (2, 6));
+    }
+
+    fn names<'a>(entries: impl Iterator<Item = &'a TopicEntry>) -> Vec<&'a str> {
+        entries.map(|entry| entry.topic.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_list_begins_behind_a_name_and_within_a_prefix() {
+        let all = [topic(1, "a", 1), topic(2, "b", 1), topic(3, "ba", 1), topic(4, "bb", 1), topic(5, "c", 1)];
+        let topics = Topics::new(PlacementRules::new(&[], 1).unwrap(), 1, &all);
+        assert_eq!(names(topics.after(None)), ["a", "b", "ba", "bb", "c"]);
+        assert_eq!(names(topics.after(Some("b"))), ["ba", "bb", "c"]);
+        assert_eq!(names(topics.after(Some("aa"))), ["b", "ba", "bb", "c"]);
+        assert!(names(topics.after(Some("c"))).is_empty());
+        assert_eq!(names(topics.matching("b", None)), ["b", "ba", "bb"]);
+        assert_eq!(names(topics.matching("b", Some("a"))), ["b", "ba", "bb"]);
+        assert_eq!(names(topics.matching("b", Some("ba"))), ["bb"]);
+        assert!(names(topics.matching("b", Some("bz"))).is_empty());
     }
 
     #[test]

@@ -125,14 +125,30 @@ impl Admin {
     /// No broker answers.
     pub async fn list_topics(&self) -> Result<Vec<TopicListing>> {
         const OPERATION: &str = "list topics";
-        let request = ListTopicsRequest { prefix: String::new() };
-        self.client
-            .retrying(OPERATION, "", async || {
+        let mut request = ListTopicsRequest { prefix: String::new(), after: None, limit: 0 };
+        let mut topics: Vec<TopicListing> = Vec::new();
+        loop {
+            let page = self.client.retrying(OPERATION, "", async || {
                 let (reply, _) = self.client.call_any(OPERATION, &request).await?;
                 check(OPERATION, "", reply.error, None)?;
-                Ok(reply.topics)
-            })
-            .await
+                Ok(reply)
+            });
+            let page = page.await?;
+            topics.extend(page.topics);
+            if !page.more {
+                return Ok(topics);
+            }
+            let last = topics.last().map(|topic| topic.name.clone());
+            if last == request.after {
+                return Err(ClientError::new(
+                    ErrorKind::Protocol,
+                    OPERATION,
+                    "",
+                    "a page without topics, and there should be more",
+                ));
+            }
+            request.after = last;
+        }
     }
 
     /// Brokers and shards, with what they hold.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use tokio::time::Instant;
-use wire::{ErrorCode, MetadataRequest, Request};
+use wire::{ErrorCode, MetadataRequest, Request, limits::TOPICS_PER_REQUEST_MAX};
 
 use crate::admin::Admin;
 use crate::consumer::Consumer;
@@ -42,7 +42,7 @@ impl Client {
         let pool = ConnectionPool::new(options.clone());
         let shared =
             Arc::new(ClientShared { options, pool, map: Mutex::default(), refreshing: tokio::sync::Mutex::new(Instant::now()) });
-        shared.refresh_once(None).await.map_err(|error| error.during("connect"))?;
+        shared.refresh_once(&[]).await.map_err(|error| error.during("connect"))?;
         Ok(Self { shared })
     }
 
@@ -102,7 +102,7 @@ impl ClientShared {
         }
         let missing_after = Instant::now() + self.options.unknown_topic_timeout;
         let found = self.retrying("find topic", name, async || {
-            self.refresh_once(Some(&[name.to_owned()])).await?;
+            self.refresh_once(&[name.to_owned()]).await?;
             let unknown = || ClientError::broker(ErrorCode::UnknownTopicOrPartition, "find topic", name, None);
             match self.map().topic(name) {
                 Some(topic) => Ok(Ok(Arc::clone(topic))),
@@ -119,8 +119,8 @@ impl ClientShared {
         *map = Arc::new(map.without(name));
     }
 
-    /// Asks for the metadata of `topics` (`None`: of all) unless someone else did since `stale_since`.
-    pub(crate) async fn refresh(&self, topics: Option<&[String]>, stale_since: Instant) -> Result<()> {
+    /// Asks for the brokers and for the metadata of `topics` unless someone else did since `stale_since`.
+    pub(crate) async fn refresh(&self, topics: &[String], stale_since: Instant) -> Result<()> {
         let asked_at = *self.refreshing.lock().await;
         if asked_at > stale_since {
             return Ok(());
@@ -128,19 +128,32 @@ impl ClientShared {
         self.refresh_once(topics).await
     }
 
-    async fn refresh_once(&self, topics: Option<&[String]>) -> Result<()> {
+    async fn refresh_once(&self, topics: &[String]) -> Result<()> {
         let mut asked_at = self.refreshing.lock().await;
         let now = Instant::now();
-        let request = MetadataRequest { topics: topics.map(<[_]>::to_vec), since_version: 0 };
-        let (reply, _) = self.call_any("read metadata", &request).await?;
-        if reply.error != ErrorCode::None {
-            return Err(ClientError::broker(reply.error, "read metadata", "", None));
+        let mut left = topics;
+        loop {
+            let asked = &left[..left.len().min(TOPICS_PER_REQUEST_MAX)];
+            let request = MetadataRequest { topics: Some(asked.to_vec()), since_version: 0, after: None, limit: 0 };
+            let (reply, _) = self.call_any("read metadata", &request).await?;
+            if reply.error != ErrorCode::None {
+                return Err(ClientError::broker(reply.error, "read metadata", "", reply.message.as_deref()));
+            }
+            // What does not fit one reply is asked for again.
+            let answered = if reply.more { reply.topics.len() } else { asked.len() };
+            if answered > asked.len() || (answered == 0 && !asked.is_empty()) {
+                let cause = format!("{} topics were answered of {}, and there should be more", reply.topics.len(), asked.len());
+                return Err(ClientError::new(ErrorKind::Protocol, "read metadata", "", cause));
+            }
+            // One writer at a time: `refreshing` is held.
+            let next = Arc::new(self.map().updated(Some(&asked[..answered]), &reply));
+            *self.map.lock().unwrap_or_else(PoisonError::into_inner) = next;
+            left = &left[answered..];
+            if left.is_empty() {
+                *asked_at = now;
+                return Ok(());
+            }
         }
-        // One writer at a time: `refreshing` is held.
-        let next = Arc::new(self.map().updated(topics, &reply));
-        *self.map.lock().unwrap_or_else(PoisonError::into_inner) = next;
-        *asked_at = now;
-        Ok(())
     }
 
     /// One request to any broker that answers, without retries.

@@ -37,13 +37,15 @@ pub(super) fn answer(shard: &Shard, incoming: Incoming) -> Result<(), Refused> {
         }
         Api::Metadata => incoming.into_reply_to().send(&MetadataReply {
             error: CODE,
+            message: message(),
             version: 0,
             only_changes: false,
             brokers: Vec::new(),
             topics: Vec::new(),
+            more: false,
             deleted: Vec::new(),
         }),
-        Api::ListTopics => incoming.into_reply_to().send(&ListTopicsReply { error: CODE, topics: Vec::new() }),
+        Api::ListTopics => incoming.into_reply_to().send(&ListTopicsReply { error: CODE, topics: Vec::new(), more: false }),
         Api::CreateTopic => {
             incoming.into_reply_to().send(&CreateTopicReply { error: CODE, message: message(), id: TopicId([0; 16]) });
         }

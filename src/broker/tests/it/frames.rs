@@ -35,7 +35,7 @@ fn a_bad_frame_is_told_apart_and_ends_its_connection_only() {
     let mut bystander = Raw::connect(address);
     let topic = bystander.create("t", TopicConfig::default());
 
-    let list = encode_request(9, &ListTopicsRequest { prefix: String::new() }, 0).to_vec();
+    let list = encode_request(9, &ListTopicsRequest { prefix: String::new(), after: None, limit: 0 }, 0).to_vec();
     let good = FrameHeader { total_length: 48, api: 7, api_version: 1, flags: 0, correlation_id: 9, body_length: 8 };
     let mut flipped = list.clone();
     flipped[17] ^= 4;
@@ -133,7 +133,7 @@ fn a_frame_may_arrive_byte_by_byte() {
     let broker = site.start(1);
     let mut client = Raw::silent(broker.addr());
     let hello = HelloRequest { client_id: "slow".to_owned(), versions: Api::ranges(), shard_wanted: Some(0) };
-    let list = ListTopicsRequest { prefix: String::new() };
+    let list = ListTopicsRequest { prefix: String::new(), after: None, limit: 0 };
     for frame in [encode_request(1, &hello, 0), encode_request(2, &list, 0)] {
         for byte in frame.iter() {
             client.stream.write_all(&[*byte]).unwrap();

@@ -138,6 +138,28 @@ fn what_an_operator_needs_is_among_the_metrics_with_sane_values() {
 }
 
 #[test]
+fn the_busiest_topics_have_metrics_and_the_others_are_counted() {
+    const NAMED: usize = 1000;
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let topics = client.create_many(NAMED + 10);
+    for (_, topic) in &topics[..NAMED + 7] {
+        client.send_produce(*topic, 0, &[batch(&["v"])]);
+    }
+    for _ in 0..NAMED + 7 {
+        assert_eq!(client.receive_produced().error, wire::ErrorCode::None);
+    }
+    let (busiest, topic) = topics.last().unwrap();
+    client.produce(*topic, 0, batch(&[noise(1000, 1)]));
+    let busiest = format!("corelane_topic_appended_bytes_total{{topic=\"{busiest}\"}}");
+    let samples = metrics_when(broker.http_addr().unwrap(), |samples| samples.contains_key(&busiest));
+    assert_eq!(samples["corelane_topics_without_metrics{shard=\"0\"}"], 8.0);
+    assert_eq!(samples.keys().filter(|name| name.starts_with("corelane_topic_appended_bytes_total")).count(), NAMED);
+    stop(broker);
+}
+
+#[test]
 fn http_can_be_left_out() {
     let site = Site::new();
     let mut config = site.config(1);

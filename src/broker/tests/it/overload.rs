@@ -149,7 +149,7 @@ fn every_request_can_be_answered_overloaded() {
     // One holds nearly all there is, and more of the smallest request what it leaves.
     let mut fill: Vec<Raw> = (0..100).map(|_| Raw::connect(broker.addr())).collect();
     let stuck = half_a_request(&broker, topic, 1020 * KIB);
-    let smallest = ListTopicsRequest { prefix: String::new() };
+    let smallest = ListTopicsRequest { prefix: String::new(), after: None, limit: 0 };
     let frame = encode_request(1, &smallest, 0);
     for half in &mut fill {
         half.stream.write_all(&frame[..frame.len() - 1]).unwrap();

@@ -2,6 +2,7 @@
 
 use broker::{BrokerError, BrokerHandle, Config};
 use std::{
+    collections::HashMap,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
@@ -169,8 +170,31 @@ impl Raw {
         reply.id
     }
 
+    /// Creates topics of one partition; gives them in the order of their names.
+    pub(crate) fn create_many(&mut self, count: usize) -> Vec<(String, TopicId)> {
+        let mut topics = Vec::new();
+        // A shard lets some changes wait at a time.
+        for numbers in (0..count).collect::<Vec<_>>().chunks(200) {
+            let mut asked = HashMap::new();
+            for number in numbers {
+                let name = format!("t{number:05}");
+                let request = CreateTopicRequest { name: name.clone(), config: TopicConfig::default(), validate_only: false };
+                asked.insert(self.send(&request, &[]), name);
+            }
+            for _ in numbers {
+                let reply = self.receive();
+                let created: CreateTopicReply = reply.body();
+                assert_eq!(created.error, ErrorCode::None, "{:?}", created.message);
+                topics.push((asked.remove(&reply.header.correlation_id).unwrap(), created.id));
+            }
+        }
+        topics.sort();
+        topics
+    }
+
     pub(crate) fn topic(&mut self, name: &str) -> TopicMetadata {
-        let reply: MetadataReply = self.ask(&MetadataRequest { topics: Some(vec![name.to_owned()]), since_version: 0 });
+        let reply: MetadataReply =
+            self.ask(&MetadataRequest { topics: Some(vec![name.to_owned()]), since_version: 0, after: None, limit: 0 });
         assert_eq!(reply.error, ErrorCode::None);
         reply.topics.into_iter().next().unwrap()
     }

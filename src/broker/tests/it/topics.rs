@@ -3,7 +3,7 @@
 use crate::support::{Raw, Site, batch, stop};
 use wire::{
     AlterTopicReply, AlterTopicRequest, Change, CreateTopicRequest, DeleteTopicRequest, DescribeTopicRequest, ErrorCode,
-    ListTopicsRequest, MetadataRequest, TopicConfig, TopicConfigChanges,
+    ListTopicsRequest, MetadataRequest, TopicConfig, TopicConfigChanges, limits::TOPICS_PER_REQUEST_MAX,
 };
 
 fn create_error(client: &mut Raw, name: &str, config: TopicConfig) -> (ErrorCode, String) {
@@ -16,7 +16,7 @@ fn alter(client: &mut Raw, name: &str, changes: TopicConfigChanges) -> AlterTopi
 }
 
 fn names(client: &mut Raw, prefix: &str) -> Vec<String> {
-    let reply = client.ask(&ListTopicsRequest { prefix: prefix.to_owned() });
+    let reply = client.ask(&ListTopicsRequest { prefix: prefix.to_owned(), after: None, limit: 0 });
     assert_eq!(reply.error, ErrorCode::None);
     reply.topics.into_iter().map(|topic| topic.name).collect()
 }
@@ -119,13 +119,81 @@ fn metadata_tells_what_changed_since_a_version() {
     let mut client = Raw::connect(broker.addr());
     client.create("a", TopicConfig::default());
     let gone = client.create("b", TopicConfig { partitions: 3, ..TopicConfig::default() });
-    let all = client.ask(&MetadataRequest { topics: None, since_version: 0 });
+    let all = client.ask(&MetadataRequest { topics: None, since_version: 0, after: None, limit: 0 });
     assert_eq!((all.only_changes, all.topics.len(), all.brokers.len()), (false, 2, 1));
     assert_eq!(all.brokers[0].port, broker.addr().port());
     client.create("c", TopicConfig::default());
     client.ask(&DeleteTopicRequest { name: "b".to_owned() });
-    let news = client.ask(&MetadataRequest { topics: None, since_version: all.version });
+    let news = client.ask(&MetadataRequest { topics: None, since_version: all.version, after: None, limit: 0 });
     let names: Vec<&str> = news.topics.iter().map(|topic| topic.name.as_str()).collect();
     assert_eq!((news.only_changes, names, news.deleted), (true, vec!["c"], vec![gone]));
+    stop(broker);
+}
+
+/// Every page until there is no more.
+fn pages<T>(mut page: impl FnMut(Option<String>) -> (Vec<T>, bool), name: impl Fn(&T) -> &str) -> Vec<Vec<T>> {
+    let mut pages: Vec<Vec<T>> = Vec::new();
+    loop {
+        let after = pages.last().and_then(|page| page.last()).map(|last| name(last).to_owned());
+        let (found, more) = page(after);
+        pages.push(found);
+        if !more {
+            return pages;
+        }
+    }
+}
+
+#[test]
+fn many_topics_are_listed_in_pages() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let topics = client.create_many(1200);
+    let expected: Vec<&str> = topics.iter().map(|(name, _)| name.as_str()).collect();
+    for (limit, pages_expected) in [(0, 1), (500, 3), (400, 3), (7, 172)] {
+        let listed = pages(
+            |after| {
+                let reply = client.ask(&ListTopicsRequest { prefix: "t".to_owned(), after, limit });
+                (reply.topics, reply.more)
+            },
+            |topic| &topic.name,
+        );
+        assert_eq!(listed.len(), pages_expected);
+        assert_eq!(listed.iter().flatten().map(|topic| topic.name.as_str()).collect::<Vec<_>>(), expected);
+        let told = pages(
+            |after| {
+                let reply = client.ask(&MetadataRequest { topics: None, since_version: 0, after, limit });
+                assert_eq!((reply.error, reply.only_changes), (ErrorCode::None, false));
+                (reply.topics, reply.more)
+            },
+            |topic| &topic.name,
+        );
+        assert_eq!(told.len(), pages_expected);
+        let told: Vec<_> = told.iter().flatten().map(|topic| (topic.name.clone(), topic.id)).collect();
+        assert_eq!(told, topics);
+    }
+    // Whoever asks for changes that do not fit is told everything instead.
+    let news = client.ask(&MetadataRequest { topics: None, since_version: 1, after: None, limit: 10 });
+    assert_eq!((news.only_changes, news.topics.len(), news.more), (false, 10, true));
+    stop(broker);
+}
+
+#[test]
+fn a_request_for_more_than_a_reply_holds_is_answered_in_part() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    client.create("wide", TopicConfig { partitions: 1000, ..TopicConfig::default() });
+    // 4 million partitions would take 64 MiB.
+    let names = vec!["wide".to_owned(); TOPICS_PER_REQUEST_MAX];
+    let reply = client.ask(&MetadataRequest { topics: Some(names), since_version: 0, after: None, limit: 0 });
+    assert_eq!((reply.error, reply.more), (ErrorCode::None, true));
+    assert!((100..TOPICS_PER_REQUEST_MAX).contains(&reply.topics.len()), "{}", reply.topics.len());
+    assert!(reply.topics.iter().all(|topic| topic.partitions.len() == 1000));
+
+    let names = vec!["x".to_owned(); TOPICS_PER_REQUEST_MAX + 1];
+    let reply = client.ask(&MetadataRequest { topics: Some(names), since_version: 0, after: None, limit: 0 });
+    assert_eq!(reply.error, ErrorCode::InvalidRequest);
+    assert!(reply.message.unwrap().contains("4096"));
     stop(broker);
 }

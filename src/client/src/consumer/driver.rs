@@ -79,7 +79,7 @@ impl Driver {
             let client = Arc::clone(&self.client);
             let asked = Instant::now();
             let refresh = async move {
-                if let Err(error) = client.refresh(Some(&topics), asked).await {
+                if let Err(error) = client.refresh(&topics, asked).await {
                     tracing::debug!(%error, "metadata not refreshed");
                 }
                 Event::Refreshed

@@ -40,10 +40,12 @@ pub(crate) fn map(leaders: &[Target]) -> ClusterMap {
     let broker = BrokerMetadata { id: 1, host: "broker".to_owned(), port: 1, shard_count: 2 };
     let reply = MetadataReply {
         error: ErrorCode::None,
+        message: None,
         version: 1,
         only_changes: false,
         brokers: vec![broker],
         topics: vec![topic],
+        more: false,
         deleted: Vec::new(),
     };
     ClusterMap::default().updated(None, &reply)

@@ -154,7 +154,7 @@ impl Driver {
         let asked = Instant::now();
         let refresh = async move {
             let known = topics.unwrap_or_else(|| client.map().topic_names());
-            if let Err(error) = client.refresh(Some(&known), asked).await {
+            if let Err(error) = client.refresh(&known, asked).await {
                 tracing::debug!(%error, "metadata not refreshed");
             }
             Event::Refreshed

@@ -231,10 +231,12 @@ fn small(shared: &Shared, api: Api, header: &FrameHeader, body: &[u8]) -> Aligne
             });
             let reply = MetadataReply {
                 error: ErrorCode::None,
+                message: None,
                 version: 1,
                 only_changes: false,
                 brokers: vec![BrokerMetadata { id: 1, host: "127.0.0.1".into(), port: shared.port, shard_count: SHARDS }],
                 topics: topics.collect(),
+                more: false,
                 deleted: Vec::new(),
             };
             encode_reply(header, &reply, 0)

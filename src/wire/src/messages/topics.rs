@@ -308,6 +308,10 @@ pub struct PartitionDescription {
 pub struct ListTopicsRequest {
     /// Only topics whose name starts so; empty for all.
     pub prefix: String,
+    /// Only topics whose name comes after this one: the next page.
+    pub after: Option<String>,
+    /// Topics in the reply, at most; 0 for as many as fit one.
+    pub limit: u32,
 }
 
 /// Answers [`ListTopicsRequest`].
@@ -317,6 +321,8 @@ pub struct ListTopicsReply {
     pub error: ErrorCode,
     /// The topics, ordered by name.
     pub topics: Vec<TopicListing>,
+    /// There are more: ask again for those after the last one.
+    pub more: bool,
 }
 
 /// A topic in a list.

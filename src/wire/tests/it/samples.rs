@@ -54,13 +54,22 @@ macro_rules! for_each_body {
         );
         $visit!(
             "metadata_request",
-            MetadataRequest { topics: Some(vec!["orders".to_owned(), "x".to_owned()]), since_version: 77 }
+            MetadataRequest {
+                topics: Some(vec!["orders".to_owned(), "x".to_owned()]),
+                since_version: 77,
+                after: None,
+                limit: 500
+            }
         );
-        $visit!("metadata_request_all", MetadataRequest { topics: None, since_version: 0 });
+        $visit!(
+            "metadata_request_all",
+            MetadataRequest { topics: None, since_version: 0, after: Some("orders".to_owned()), limit: 0 }
+        );
         $visit!(
             "metadata_reply",
             MetadataReply {
                 error: ErrorCode::None,
+                message: Some("too many".to_owned()),
                 version: 78,
                 only_changes: true,
                 brokers: vec![BrokerMetadata { id: 9, host: "broker-9.example".to_owned(), port: 7311, shard_count: 14 }],
@@ -76,6 +85,7 @@ macro_rules! for_each_body {
                         shard: 5
                     }],
                 }],
+                more: true,
                 deleted: vec![TopicId([0xdd; 16])],
             }
         );
@@ -132,12 +142,16 @@ macro_rules! for_each_body {
                 }],
             }
         );
-        $visit!("list_topics_request", ListTopicsRequest { prefix: "ord".to_owned() });
+        $visit!(
+            "list_topics_request",
+            ListTopicsRequest { prefix: "ord".to_owned(), after: Some("order".to_owned()), limit: 100 }
+        );
         $visit!(
             "list_topics_reply",
             ListTopicsReply {
                 error: ErrorCode::None,
                 topics: vec![TopicListing { name: "orders".to_owned(), id: TOPIC, partitions: 12, replication_factor: 3 }],
+                more: true,
             }
         );
         $visit!(
