@@ -1,6 +1,7 @@
 //! The client against a broker that lives in the test: real sockets, a log in memory, faults on request.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
 
+mod admin;
 mod consume;
 mod mock;
 mod produce;

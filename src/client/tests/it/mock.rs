@@ -26,6 +26,9 @@ pub(crate) enum Fault {
     Hold,
 }
 
+/// Topics in one page of a list.
+const LISTED_AT_ONCE: usize = 2;
+
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) topics: BTreeMap<String, (TopicId, TopicConfig)>,
@@ -269,6 +272,19 @@ fn small(shared: &Shared, api: Api, header: &FrameHeader, body: &[u8]) -> Aligne
                 }
             });
             encode_reply(header, &ListOffsetsReply { partitions: partitions.collect() }, 0)
+        }
+        Api::ListTopics => {
+            let request = decode_body::<ListTopicsRequest>(body).unwrap();
+            let after = |name: &String| request.after.as_ref().is_none_or(|after| name > after);
+            let mut names = state.topics.iter().filter(|(name, _)| after(name));
+            let page = names.by_ref().take(LISTED_AT_ONCE).map(|(name, (id, config))| TopicListing {
+                name: name.clone(),
+                id: *id,
+                partitions: config.partitions,
+                replication_factor: 1,
+            });
+            let topics = page.collect();
+            encode_reply(header, &ListTopicsReply { error: ErrorCode::None, topics, more: names.next().is_some() }, 0)
         }
         other => panic!("the mock does not answer {other}"),
     }
