@@ -10,6 +10,10 @@ macro_rules! coverage {
         }
 
         impl Coverage {
+            pub(crate) fn add(&mut self, other: &Coverage) {
+                $(self.$name += other.$name;)*
+            }
+
             /// # Panics
             /// When something never occurred.
             pub(crate) fn assert_complete(&self) {

@@ -86,6 +86,7 @@ impl World {
             let (ios, stage) = (report.io_count, stage.get());
             eprintln!("life {:x}: {:?} ({mode:?}) at I/O {ios}, {:?}, {stage:?}", life.seed, report.outcome, report.ended_at);
         }
+        let opened = opened.take();
         let coverage = &mut self.oracle.borrow_mut().coverage;
         match report.outcome {
             Outcome::Finished(ended) => {
@@ -101,7 +102,7 @@ impl World {
                 Ended::Crashed
             }
             Outcome::Stuck => {
-                let stats = opened.borrow().as_ref().map(ShardLog::stats);
+                let stats = opened.as_ref().map(ShardLog::stats);
                 panic!("the log is stuck while {:?}: {:?}, {stats:#?}", stage.get(), doing.borrow());
             }
         }
@@ -183,8 +184,12 @@ impl Program {
     }
 
     async fn work_and_close(&self, log: &ShardLog) -> Result<(), LogFailed> {
-        let watched = log.clone();
-        log.on_commit(move |_| assert_eq!(watched.failure(), None, "an acknowledgement after the storage failed"));
+        // Through the cell, which is emptied at the end: a callback that owned its log would keep it for ever.
+        let opened = self.opened.clone();
+        log.on_commit(move |_| {
+            let failure = opened.borrow().as_ref().and_then(ShardLog::failure);
+            assert_eq!(failure, None, "an acknowledgement after the storage failed");
+        });
         let work = Work {
             log: log.clone(),
             oracle: self.oracle.clone(),

@@ -56,6 +56,13 @@ pub(crate) struct Batch {
     pub(crate) bytes: Rc<[u8]>,
 }
 
+impl Batch {
+    fn is(&self, header: &BatchHeader, bytes: &[u8]) -> bool {
+        let place = (header.base_offset.0, header.next_offset().0, header.leader_epoch.0);
+        place == (self.base, self.next, self.epoch) && bytes[HEADER_BYTES..] == self.bytes[HEADER_BYTES..]
+    }
+}
+
 /// How strictly a recovered log is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
@@ -130,7 +137,7 @@ impl Expected {
             aligned.extend_from_slice(batch);
             verify_batch(&aligned).unwrap_or_else(|error| panic!("{key:?}: a bad batch at {next} was returned: {error}"));
             let place = self.batches.partition_point(|batch| batch.next <= next);
-            let known = self.batches.get(place).is_some_and(|batch| batch.base == header.base_offset.0);
+            let known = self.batches.get(place).is_some_and(|known| known.is(&header, batch));
             if revived && !known {
                 assert!(header.base_offset.0 <= next && next < header.next_offset().0, "{key:?}: {next} is read");
                 next = header.next_offset().0;

@@ -251,7 +251,8 @@ impl Work {
             "{key:?}: cut at {to}, and the log ends at {end}"
         );
         let mut oracle = self.oracle.borrow_mut();
-        if let Some(expected) = oracle.partitions.get_mut(&key) {
+        // Of one that is being deleted nothing is cut, and a crash may undo the deletion: it stays open whether it was.
+        if let Some(expected) = oracle.partitions.get_mut(&key).filter(|expected| expected.existence <= Existence::Present) {
             expected.truncated(to);
         }
         oracle.coverage.truncations += 1;
