@@ -97,6 +97,11 @@ impl PartitionLog {
         reader::read(&self.shard, &self.partition, from, bytes_max, below).await
     }
 
+    /// As [`Self::read`], at once: `None` when the disk has to be asked.
+    pub fn read_in_memory(&self, from: Offset, bytes_max: usize, below: Offset) -> Option<Result<Vec<Shared>, ReadError>> {
+        reader::read_in_memory(&self.shard, &self.partition, from, bytes_max, below)
+    }
+
     /// The first record at or after `timestamp`: its offset and timestamp. `None` when all are older.
     pub async fn offset_for_timestamp(&self, timestamp: TimestampMs) -> Result<Option<(Offset, TimestampMs)>, ReadError> {
         crate::time_lookup::offset_for_timestamp(&self.shard, &self.partition, timestamp).await

@@ -58,28 +58,42 @@ pub(crate) async fn read(
 ) -> Result<Vec<Shared>, ReadError> {
     // A removal of old segments, a truncation or an eviction may come between choosing a segment and reading it: then choose again.
     loop {
-        let place = {
-            let inner = partition.inner.borrow();
-            check_range(&inner, from)?;
-            let below = below.0.min(inner.marks.appended_end.0);
-            if from.0 >= below {
-                return Ok(Vec::new());
-            }
-            if is_in_memory(&inner, from.0) {
-                let (found, batches) = collect(&inner, from.0, bytes_max, below);
-                shard.counters.add(|stats| {
-                    stats.tail_reads += 1;
-                    stats.read_batches += batches;
-                });
-                return Ok(found);
-            }
-            cold_read::find(&inner, from.0)?
-        };
+        if let Some(found) = read_in_memory(shard, partition, from, bytes_max, below) {
+            return found;
+        }
+        let place = cold_read::find(&partition.inner.borrow(), from.0)?;
         match cold_read::read(shard, &place, from.0, bytes_max, below.0).await {
             Err(ReadError::Io(error)) if error.is_not_found() && !is_current(partition, &place) => {}
             other => return other,
         }
     }
+}
+
+/// The same without the disk: nothing when that has to be asked.
+pub(crate) fn read_in_memory(
+    shard: &Shard,
+    partition: &Partition,
+    from: Offset,
+    bytes_max: usize,
+    below: Offset,
+) -> Option<Result<Vec<Shared>, ReadError>> {
+    let inner = partition.inner.borrow();
+    if let Err(error) = check_range(&inner, from) {
+        return Some(Err(error));
+    }
+    let below = below.0.min(inner.marks.appended_end.0);
+    if from.0 >= below {
+        return Some(Ok(Vec::new()));
+    }
+    if !is_in_memory(&inner, from.0) {
+        return None;
+    }
+    let (found, batches) = collect(&inner, from.0, bytes_max, below);
+    shard.counters.add(|stats| {
+        stats.tail_reads += 1;
+        stats.read_batches += batches;
+    });
+    Some(Ok(found))
 }
 
 pub(crate) fn check_range(inner: &Inner, from: Offset) -> Result<(), ReadError> {

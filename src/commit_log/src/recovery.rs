@@ -1,5 +1,6 @@
 //! First phase of a start: a shard directory, as a crash left it, becomes partitions with all their batches in segments and nothing to replay.
 
+mod copies;
 mod log;
 mod tails;
 mod writer;
@@ -106,7 +107,8 @@ pub fn newest(states: impl IntoIterator<Item = PartitionState>) -> Vec<Partition
 /// Recovers one shard directory; an absent one recovers to nothing. Everything it returns is on stable storage, and nothing is left to replay.
 ///
 /// ```text
-///   sync ─► find blocks ─► verdict ─► fold records ─► scan noted segments ─► plan ─► write survivors ─► syncfs ─► checkpoint
+///   sync ─► find blocks ─► verdict ─► fold records ─► scan noted segments ─► plan
+///        ─► copy what was never told durable ─► write survivors ─► syncfs ─► checkpoint ─► folders of deleted partitions go
 /// ```
 ///
 /// A crash at any point leaves the log and the old checkpoint as they were: the next recovery comes to the same end.
@@ -133,11 +135,15 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     let verdict = judge(replay_from, &log.scan().await?);
     let mut replay = Replay::new(disk.clone(), superblock.boot, partitions);
     fold(&log, &verdict, &mut replay, &folder, &mut report).await?;
-    for (segment, tail) in tails::scan_all(replay.scans()).await? {
+    for (segment, tail) in tails::scan_all(superblock.storage_id, replay.scans()).await? {
         report.direct_bytes += tail.as_ref().map_or(0, |tail| tail.end_position() - tail.from_position);
         replay.scanned(segment.key, segment.base, tail);
     }
-    let mut writer = Writer::new(superblock.storage_id, replay.finish());
+    let plan = replay.finish();
+    copies::make_all(superblock.storage_id, &plan).await?;
+    // No file made by the log before bears it, nor will one of the log that goes on.
+    let incarnation = verdict.next_block_sequence - 1;
+    let mut writer = Writer::new(superblock.storage_id, incarnation, plan);
     let mut blocks = log.blocks(&verdict.accepted);
     while let Some(next) = blocks.next().await? {
         for (block, records) in next {
@@ -146,9 +152,6 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     }
     drop(blocks);
     let finished = writer.finish().await?;
-    for key in &finished.deleted {
-        remove_folder(&partition_path(&disk, *key)).await?;
-    }
     sync_disks(&disk, &finished.states).await?;
     log.close().await?;
 
@@ -166,6 +169,10 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
         partitions: finished.states.into_iter().map(|state| PartitionState { as_of_block: 0, ..state }).collect(),
     };
     disk::write_file_atomically(&folder.join(checkpoint::file_name(number)), &checkpoint.encode(&disk)).await?;
+    // Not before: should a crash take the record of a deletion with it, the partition is there as it was.
+    for key in &finished.deleted {
+        remove_folder(&partition_path(&disk, *key)).await?;
+    }
 
     if let Some(old) = number.checked_sub(2) {
         remove_old(&folder.join(checkpoint::file_name(old))).await?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use wire::batch::{BatchError, BatchHeader};
 use wire::{Offset, PartitionKey};
 
-pub use plan::{PartitionPlan, Plan, Target, Write, Written};
+pub use plan::{Copy, PartitionPlan, Plan, Target, Write, Written};
 
 use crate::PartitionOptions;
 use crate::format::record::{Entry, Record};
@@ -52,6 +52,8 @@ pub struct SegmentToScan {
     pub disk: Arc<Path>,
     /// Its name.
     pub base: Offset,
+    /// Of its file: another one of this name does not count. 0: whichever is there.
+    pub incarnation: u64,
     /// Where to begin.
     pub from_position: u64,
     /// The offset due there.
@@ -88,7 +90,14 @@ impl Replay {
         let key = record.key;
         match record.entry {
             Entry::Created { options, start } => {
-                if !self.partitions.contains_key(&key) {
+                let old = self.partitions.get(&key);
+                // The record of its deletion is among the lost blocks.
+                let is_new = old.is_some_and(|old| old.suspect && !old.is_known(at.block));
+                if is_new {
+                    let mut state = PartitionState::new(key, self.boot, options, start);
+                    state.lossy = true;
+                    self.partitions.insert(key, Replaying::new(state));
+                } else if old.is_none() {
                     let state = PartitionState::new(key, self.boot, options, start);
                     self.partitions.insert(key, Replaying::new(state));
                 }

@@ -43,6 +43,8 @@ pub(crate) struct SegmentFile {
     pub(crate) key: SegmentKey,
     disk: Arc<Path>,
     storage_id: u64,
+    /// See [`SegmentHeader::incarnation`]; 0 for a file that was there when the log was opened.
+    pub(crate) incarnation: u64,
     position: Cell<u64>,
     allocated_end: Cell<u64>,
     exists: Cell<bool>,
@@ -67,9 +69,10 @@ struct Reservations {
 }
 
 impl SegmentFile {
-    /// A segment that has no file yet.
-    pub(crate) fn new(disk: Arc<Path>, key: SegmentKey, storage_id: u64) -> Self {
-        Self::with(disk, key, storage_id, BLOCK_BYTES as u64, key.base, false)
+    /// A segment that has no file yet. No other file of this name ever had the `incarnation`.
+    pub(crate) fn new(disk: Arc<Path>, key: SegmentKey, storage_id: u64, incarnation: u64) -> Self {
+        assert!(incarnation > 0, "a file made from now on is told from those before");
+        Self { incarnation, ..Self::with(disk, key, storage_id, BLOCK_BYTES as u64, key.base, false) }
     }
 
     /// A segment found on disk, to be continued at `position` with `offset`.
@@ -84,6 +87,7 @@ impl SegmentFile {
             key,
             disk,
             storage_id,
+            incarnation: 0,
             position: Cell::new(position),
             allocated_end: Cell::new(position),
             exists: Cell::new(exists),
@@ -192,8 +196,12 @@ impl SegmentFile {
 
     async fn create(&self, files: &FileCache) -> Result<Rc<File>, DiskError> {
         let file = Rc::new(self.create_file().await?);
-        let header =
-            SegmentHeader { partition: self.key.partition, base_offset: Offset(self.key.base), storage_id: self.storage_id };
+        let header = SegmentHeader {
+            partition: self.key.partition,
+            base_offset: Offset(self.key.base),
+            storage_id: self.storage_id,
+            incarnation: self.incarnation,
+        };
         let mut block = shards::buffer::allocate(BLOCK_BYTES);
         header.encode(&mut block);
         file.write_at(0, block.freeze()).await?;

@@ -48,13 +48,17 @@ pub(crate) struct Place {
 impl Place {
     /// The start of the place, in which `offset` is the first.
     pub(crate) fn start(&self, offset: u64) -> SegmentEnd {
-        SegmentEnd { base: Offset(self.file.key.base), position: self.reservation.position, offset: Offset(offset) }
+        self.at(self.reservation.position, offset)
     }
 
     /// The end of the place, before `offset`.
     pub(crate) fn end(&self, offset: u64) -> SegmentEnd {
-        let position = self.reservation.position + self.reservation.bytes;
-        SegmentEnd { base: Offset(self.file.key.base), position, offset: Offset(offset) }
+        self.at(self.reservation.position + self.reservation.bytes, offset)
+    }
+
+    fn at(&self, position: u64, offset: u64) -> SegmentEnd {
+        let (base, incarnation) = (Offset(self.file.key.base), self.file.incarnation);
+        SegmentEnd { base, incarnation, position, offset: Offset(offset) }
     }
 }
 
@@ -75,8 +79,10 @@ pub(crate) fn reserve(
     }
     let active = inner.active.get_or_insert_with(|| {
         let segment = SegmentKey { partition: partition.key, base: first.base };
+        // Between two files of one name lies a cut, and it took a block.
+        let incarnation = shard.wal.borrow().next_block();
         ActiveSegment {
-            file: Rc::new(SegmentFile::new(shard.disk.clone(), segment, shard.storage_id)),
+            file: Rc::new(SegmentFile::new(shard.disk.clone(), segment, shard.storage_id, incarnation)),
             reserved_end: first.base,
             flushed_position: BLOCK_BYTES as u64,
             created_ms: now_ms,

@@ -30,6 +30,8 @@ pub const fn record_bytes(body_bytes: usize) -> usize {
 pub struct SegmentEnd {
     /// Base offset: the name of the segment.
     pub base: Offset,
+    /// The incarnation in the header of its file; 0 when the file is the one that the checkpoint before names.
+    pub incarnation: u64,
     /// A position in it, on a block.
     pub position: u64,
     /// The offset of the first batch at or after `position`.
@@ -234,7 +236,9 @@ fn encode_body(entry: Entry<'_>, body: &mut [u8]) -> usize {
             encode_options(&mut writer, &options);
             &mut writer
         }
-        Entry::DirectStart(end) | Entry::DirectEnd(end) => writer.u64(end.base.0).u64(end.position).u64(end.offset.0),
+        Entry::DirectStart(end) | Entry::DirectEnd(end) => {
+            writer.u64(end.base.0).u64(end.incarnation).u64(end.position).u64(end.offset.0)
+        }
     };
     writer.at()
 }
@@ -262,7 +266,8 @@ fn decode_body(kind: u8, body: &[u8]) -> Result<Entry<'_>, FormatError> {
 }
 
 fn segment_end(reader: &mut Reader<'_>) -> Result<SegmentEnd, FormatError> {
-    Ok(SegmentEnd { base: Offset(reader.u64()?), position: reader.u64()?, offset: Offset(reader.u64()?) })
+    let (base, incarnation) = (Offset(reader.u64()?), reader.u64()?);
+    Ok(SegmentEnd { base, incarnation, position: reader.u64()?, offset: Offset(reader.u64()?) })
 }
 
 /// Options take 24 bytes: segment_bytes u64, segment_ms u64, durability u8, reserved to 24.

@@ -5,7 +5,7 @@
 //!  │ header │ batches … pad │ batches … pad │ … │ batches … pad │ entries │ zeros │ trailer │
 //!
 //!  header  0 magic "CLS1" │ 4 version u16 │ 6 reserved u16 │ 8 topic id │ 24 partition u32 │ 28 reserved u32 │ 32 base_offset u64
-//!         40 storage_id u64 │ 48 crc u32 │ zeros to 4096
+//!         40 storage_id u64 │ 48 incarnation u64 │ 56 crc u32 │ zeros to 4096
 //!  trailer 0 magic "CLT1" │ 4 version u16 │ 6 reserved u16 │ 8 base_offset u64 │ 16 end_offset u64 │ 24 index_position u64
 //!         32 entries u32 │ 36 entries_crc u32 │ 40 max_timestamp_ms i64 │ 48 partition tag u32 │ 52 reserved to 60 │ 60 crc u32
 //! ```
@@ -27,7 +27,7 @@ pub const TRAILER_BYTES: usize = 64;
 
 const HEADER_MAGIC: [u8; 4] = *b"CLS1";
 const HEADER_WHAT: &str = "segment header";
-const HEADER_CRC_AT: usize = 48;
+const HEADER_CRC_AT: usize = 56;
 
 const TRAILER_MAGIC: [u8; 4] = *b"CLT1";
 const TRAILER_WHAT: &str = "segment trailer";
@@ -42,6 +42,8 @@ pub struct SegmentHeader {
     pub base_offset: Offset,
     /// The shard directory that made it. Informative: partitions move between shards, their files stay.
     pub storage_id: u64,
+    /// Tells the file from an older one of the same name: after a cut the name is used again, and a crash may bring the older file back.
+    pub incarnation: u64,
 }
 
 impl SegmentHeader {
@@ -50,7 +52,7 @@ impl SegmentHeader {
         assert_eq!(block.len(), BLOCK_BYTES, "the header takes one block");
         let mut writer = Writer::new(block);
         writer.put(&HEADER_MAGIC).u16(FORMAT_VERSION).u16(0).partition(self.partition).u32(0).u64(self.base_offset.0);
-        writer.u64(self.storage_id).zero_rest();
+        writer.u64(self.storage_id).u64(self.incarnation).zero_rest();
         seal_crc(block, HEADER_CRC_AT);
     }
 
@@ -71,9 +73,10 @@ impl SegmentHeader {
         let base = reader.u64()?;
         reader.belongs("base offset", base, base_offset.0)?;
         let storage_id = reader.u64()?;
+        let incarnation = reader.u64()?;
         reader.take(4)?;
         reader.reserved(BLOCK_BYTES - HEADER_CRC_AT - 4)?;
-        Ok(Self { partition: found, base_offset, storage_id })
+        Ok(Self { partition: found, base_offset, storage_id, incarnation })
     }
 }
 

@@ -18,15 +18,18 @@ const READ_BYTES: usize = 1 << 20;
 const SCANS_AT_ONCE: usize = 16;
 
 /// What each segment holds; `None` where there is none.
-pub(super) async fn scan_all(wanted: Vec<SegmentToScan>) -> Result<Vec<(SegmentToScan, Option<SegmentTail>)>, DiskError> {
+pub(super) async fn scan_all(
+    storage_id: u64,
+    wanted: Vec<SegmentToScan>,
+) -> Result<Vec<(SegmentToScan, Option<SegmentTail>)>, DiskError> {
     let scans = wanted.into_iter().map(|segment| async move {
-        let tail = scan(&segment).await?;
+        let tail = scan(storage_id, &segment).await?;
         Ok::<_, DiskError>((segment, tail))
     });
     stream::iter(scans).buffer_unordered(SCANS_AT_ONCE).try_collect().await
 }
 
-async fn scan(segment: &SegmentToScan) -> Result<Option<SegmentTail>, DiskError> {
+async fn scan(storage_id: u64, segment: &SegmentToScan) -> Result<Option<SegmentTail>, DiskError> {
     let path = segment_path(&segment.disk, segment.key, segment.base.0);
     let file = match File::open(&path, OpenOptions::writing()).await {
         Ok(file) => file,
@@ -37,6 +40,14 @@ async fn scan(segment: &SegmentToScan) -> Result<Option<SegmentTail>, DiskError>
     file.fdatasync().await?;
     let first = file.read_at(0, BLOCK_BYTES).await?;
     let header = SegmentHeader::decode(&first, segment.key, segment.base);
+    if let Ok(header) = &header
+        && segment.incarnation > 0
+        && (header.incarnation, header.storage_id) != (segment.incarnation, storage_id)
+    {
+        // An older file of this name, which a cut had removed: the crash took back its removal, or the creation of the one that is meant.
+        file.close().await?;
+        return Ok(None);
+    }
     let mut scan = SegmentScan::new(segment.from_position, segment.expected, segment.bound, segment.committed_position);
     let length = file.len()?;
     let mut wanted = READ_BYTES;

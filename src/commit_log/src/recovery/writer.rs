@@ -51,6 +51,7 @@ struct Progress {
 
 pub(super) struct Writer {
     storage_id: u64,
+    incarnation: u64,
     plan: Plan,
     progress: BTreeMap<PartitionKey, Progress>,
     buffered_bytes: usize,
@@ -59,8 +60,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(storage_id: u64, plan: Plan) -> Self {
-        Self { storage_id, plan, progress: BTreeMap::new(), buffered_bytes: 0, batches: 0 }
+    pub(super) fn new(storage_id: u64, incarnation: u64, plan: Plan) -> Self {
+        Self { storage_id, incarnation, plan, progress: BTreeMap::new(), buffered_bytes: 0, batches: 0 }
     }
 
     /// Takes the records of the next block.
@@ -132,7 +133,13 @@ impl Writer {
             self.buffered_bytes -= buffered.bytes.len();
             let plan = &self.plan.partitions[&key];
             let place = place(plan, &progress.written, &buffered);
-            jobs.push(write(self.storage_id, key, plan, place, buffered));
+            let header = SegmentHeader {
+                partition: key,
+                base_offset: place.base,
+                storage_id: self.storage_id,
+                incarnation: self.incarnation,
+            };
+            jobs.push(write(header, plan, place, buffered));
         }
         let mut done = stream::iter(jobs).buffer_unordered(WRITES_AT_ONCE);
         let mut results = Vec::new();
@@ -243,12 +250,12 @@ fn place(plan: &PartitionPlan, written: &[Written], buffered: &Buffered) -> Plac
 }
 
 async fn write(
-    storage_id: u64,
-    key: PartitionKey,
+    header: SegmentHeader,
     plan: &PartitionPlan,
     place: Place,
     buffered: Buffered,
 ) -> Result<(PartitionKey, Written), DiskError> {
+    let key = header.partition;
     let on_disk = plan.state.segments.iter().find(|segment| segment.base == place.base);
     let disk = on_disk.map_or(&plan.disk, |segment| &segment.disk);
     let path = segment_path(disk, key, place.base.0);
@@ -258,7 +265,7 @@ async fn write(
     let padded = padded_bytes(length);
     let mut buffer = buffer::allocate(header_bytes + padded);
     if is_new {
-        SegmentHeader { partition: key, base_offset: place.base, storage_id }.encode(&mut buffer[..BLOCK_BYTES]);
+        header.encode(&mut buffer[..BLOCK_BYTES]);
     }
     buffer[header_bytes..header_bytes + length].copy_from_slice(&buffered.bytes);
     if length < padded {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wire::batch::BatchHeader;
 use wire::{LeaderEpoch, Offset};
 
-use super::plan::{PartitionPlan, Target, Write};
+use super::plan::{Copy, PartitionPlan, Target, Write};
 use super::{RecordAt, SegmentToScan};
 use crate::format::BLOCK_BYTES;
 use crate::format::record::SegmentEnd;
@@ -28,11 +28,22 @@ struct Run {
 #[derive(Debug)]
 struct Noted {
     base: Offset,
+    /// Of its file; 0 for the one that the checkpoint names.
+    incarnation: u64,
     from_position: u64,
     expected: Offset,
     /// Batches that reach this were cut.
     bound: Offset,
-    committed_position: u64,
+    /// No note names it: the note may be in a lost block. What the log has after that block counts more.
+    is_assumed: bool,
+    /// Everything below was told to be on stable storage: by the checkpoint, or as the end of a direct write.
+    told: Told,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    offset: Offset,
+    position: u64,
 }
 
 #[derive(Debug)]
@@ -43,6 +54,7 @@ pub(super) struct Replaying {
     pub(super) suspect: bool,
     runs: Vec<Run>,
     noted: Vec<Noted>,
+    copies: Vec<Copy>,
     /// Everything below was acknowledged.
     committed: Offset,
     touched: bool,
@@ -50,7 +62,8 @@ pub(super) struct Replaying {
 
 impl Replaying {
     pub(super) fn new(state: PartitionState) -> Self {
-        Self { state, suspect: false, runs: Vec::new(), noted: Vec::new(), committed: Offset(0), touched: false }
+        let (runs, noted, copies) = (Vec::new(), Vec::new(), Vec::new());
+        Self { state, suspect: false, runs, noted, copies, committed: Offset(0), touched: false }
     }
 
     /// Blocks are missing before the next record.
@@ -58,7 +71,10 @@ impl Replaying {
         self.suspect = true;
         if let Some(last) = self.state.segments.last().filter(|last| !last.sealed) {
             let (base, from_position, expected) = (last.base, last.end_position, last.end);
-            self.note(base, from_position, expected);
+            if let Some(noted) = self.note(base, 0, from_position, expected) {
+                noted.is_assumed = true;
+                self.touched = true;
+            }
         }
     }
 
@@ -80,6 +96,9 @@ impl Replaying {
             }
         }
         self.touched = true;
+        for noted in self.noted.iter_mut().filter(|noted| noted.is_assumed) {
+            noted.bound = noted.bound.min(base);
+        }
         match self.runs.last_mut() {
             Some(run) if run.open && run.offsets.end == base => (run.to, run.offsets.end) = (at, end),
             _ => self.runs.push(Run { from: at, to: at, offsets: OffsetRange { start: base, end }, open: true }),
@@ -124,13 +143,12 @@ impl Replaying {
         self.noted.retain(|noted| noted.base < to);
         for noted in &mut self.noted {
             noted.bound = noted.bound.min(to);
+            noted.told.offset = noted.told.offset.min(to);
         }
-        let noted = &self.noted;
         let state = &mut self.state;
         state.segments.retain(|segment| segment.base < to);
-        if let Some(last) = state.segments.last_mut()
-            && (last.end > to || noted.iter().any(|noted| noted.base == last.base))
-        {
+        if let Some(last) = state.segments.last_mut() {
+            // Whatever it holds by now: a cut closes it, and the next batches went into another.
             last.end = last.end.min(to);
             last.sealed = true;
         }
@@ -173,13 +191,18 @@ impl Replaying {
                 (BLOCK_BYTES as u64, note.base)
             }
         };
-        self.note(note.base, from_position, expected);
+        self.noted.retain(|noted| noted.base != note.base || !noted.is_assumed);
+        self.note(note.base, note.incarnation, from_position, expected);
     }
 
-    fn note(&mut self, base: Offset, from_position: u64, expected: Offset) {
-        if self.noted.iter().all(|noted| noted.base != base) {
-            self.noted.push(Noted { base, from_position, expected, bound: Offset(u64::MAX), committed_position: 0 });
+    /// Notes a segment; returns it if it was not noted before.
+    fn note(&mut self, base: Offset, incarnation: u64, from_position: u64, expected: Offset) -> Option<&mut Noted> {
+        if self.noted.iter().any(|noted| noted.base == base) {
+            return None;
         }
+        let (bound, told) = (Offset(u64::MAX), Told { offset: expected, position: from_position });
+        self.noted.push(Noted { base, incarnation, from_position, expected, bound, is_assumed: false, told });
+        self.noted.last_mut()
     }
 
     pub(super) fn direct_end(&mut self, note: SegmentEnd, disk: &Arc<Path>) {
@@ -190,8 +213,10 @@ impl Replaying {
         }
         // Without a note before it, the note is in a lost block.
         self.direct_start(note, disk);
-        if let Some(noted) = self.noted.iter_mut().find(|noted| noted.base == note.base) {
-            noted.committed_position = noted.committed_position.max(note.position);
+        if let Some(noted) = self.noted.iter_mut().find(|noted| noted.base == note.base)
+            && note.offset > noted.told.offset
+        {
+            noted.told = Told { offset: note.offset, position: note.position };
         }
         self.committed = self.committed.max(note.offset);
     }
@@ -208,16 +233,19 @@ impl Replaying {
                 key: self.state.key,
                 disk: segments[at].disk.clone(),
                 base: noted.base,
+                incarnation: noted.incarnation,
                 from_position: noted.from_position,
                 expected: noted.expected,
                 bound: noted.bound.min(next),
-                committed_position: noted.committed_position,
+                committed_position: noted.told.position,
             })
         })
     }
 
     pub(super) fn scanned(&mut self, base: Offset, tail: Option<SegmentTail>) {
         let at = self.state.segments.iter().position(|segment| segment.base == base).expect("the scan was asked for");
+        let noted = self.noted.iter().find(|noted| noted.base == base).expect("the scan was asked for");
+        let (told, incarnation) = (noted.told, noted.incarnation);
         let segment = &mut self.state.segments[at];
         let Some(tail) = tail else {
             if segment.base == segment.end {
@@ -242,12 +270,42 @@ impl Replaying {
         for start in &tail.epochs {
             self.epoch(start.epoch, start.start);
         }
+        if let Some(last) = tail.runs.last()
+            && last.end > told.offset
+        {
+            let from = if last.start <= told.offset { told } else { Told { offset: last.start, position: last.position } };
+            self.copy_from(at, from, tail.end_position(), incarnation);
+        }
+    }
+
+    /// What stands in the segment from `from` to `end_position` goes into a file of its own.
+    fn copy_from(&mut self, at: usize, from: Told, end_position: u64, incarnation: u64) {
+        let segment = &mut self.state.segments[at];
+        let copy = Copy {
+            disk: segment.disk.clone(),
+            source: segment.base,
+            position: from.position,
+            length: end_position - from.position,
+            target: from.offset,
+            incarnation,
+        };
+        assert!(copy.length > 0, "batches take room");
+        let copied = SegmentState { base: copy.target, end_position: BLOCK_BYTES as u64 + copy.length, ..segment.clone() };
+        if copy.source == copy.target {
+            *segment = copied;
+        } else {
+            (segment.end, segment.end_position, segment.sealed) = (from.offset, from.position, true);
+            self.state.segments.insert(at + 1, copied);
+        }
+        self.copies.push(copy);
     }
 
     /// Brings segments and runs together.
     pub(super) fn plan(mut self, disk: &Arc<Path>) -> PartitionPlan {
         let log_start = self.state.log_start;
         self.state.segments.retain(|segment| segment.end > log_start || segment.base >= log_start);
+        let segments = &self.state.segments;
+        self.copies.retain(|copy| segments.iter().any(|segment| segment.base == copy.target));
         let bounds: Vec<Offset> = self.state.segments.iter().skip(1).map(|segment| segment.base).collect();
         for (segment, next) in self.state.segments.iter_mut().zip(bounds) {
             // A newer segment starts where this one was cut.
@@ -275,6 +333,7 @@ impl Replaying {
         merge_adjacent(&mut writes);
         PartitionPlan {
             state: self.state,
+            copies: self.copies,
             writes,
             committed: self.committed,
             suspect: self.suspect,

@@ -39,6 +39,25 @@ pub struct Write {
     pub target: Target,
 }
 
+/// Batches of a segment that move into a file of their own before anything is written: nobody was told that they are on stable storage, and it may
+/// be that only a cache holds them, whose loss a failed sync has already reported to the process before this one. No later sync answers for such
+/// bytes unless they are written again; and written over in place, a crash in the middle would tear those that are safe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    /// The data directory of both files.
+    pub disk: Arc<Path>,
+    /// The segment that holds them.
+    pub source: Offset,
+    /// Where they begin in it.
+    pub position: u64,
+    /// Their bytes, whole blocks.
+    pub length: u64,
+    /// The segment that they become. It may be the same: the new file takes the place of the old one.
+    pub target: Offset,
+    /// Of the new file.
+    pub incarnation: u64,
+}
+
 /// A segment as the writer of the plan left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
@@ -57,6 +76,8 @@ pub struct Written {
 pub struct PartitionPlan {
     /// Its state, with what its segments hold now.
     pub state: PartitionState,
+    /// What moves first.
+    pub copies: Vec<Copy>,
     /// What must be written, ascending by offset and by record.
     pub writes: Vec<Write>,
     /// Everything below was acknowledged, whether it is there or not.

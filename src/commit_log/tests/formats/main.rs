@@ -4,6 +4,7 @@
 mod damage;
 mod golden;
 mod index;
+mod lost_blocks;
 mod records;
 mod replay;
 mod samples;

@@ -47,7 +47,7 @@ pub(crate) fn options() -> PartitionOptions {
 
 /// One record of each kind.
 pub(crate) fn entries(batch: &[u8]) -> Vec<Entry<'_>> {
-    let note = SegmentEnd { base: Offset(100), position: 8192, offset: Offset(140) };
+    let note = SegmentEnd { base: Offset(100), incarnation: 9, position: 8192, offset: Offset(140) };
     vec![
         Entry::Created { options: options(), start: Offset(5) },
         Entry::EpochStart { epoch: LeaderEpoch(3), start: Offset(5) },
@@ -92,7 +92,7 @@ pub(crate) fn file_header_bytes() -> Vec<u8> {
 }
 
 pub(crate) fn segment_header() -> SegmentHeader {
-    SegmentHeader { partition: key(2), base_offset: Offset(100), storage_id: STORAGE_ID }
+    SegmentHeader { partition: key(2), base_offset: Offset(100), storage_id: STORAGE_ID, incarnation: 9 }
 }
 
 pub(crate) fn segment_header_bytes() -> Vec<u8> {
