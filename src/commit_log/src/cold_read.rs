@@ -11,6 +11,7 @@ use wire::batch::{BatchHeader, HEADER_BYTES, PayloadKind, verify_payload};
 
 use crate::file_cache::SegmentKey;
 use crate::format::BLOCK_BYTES;
+use crate::limits::COLD_READ_BYTES_MAX;
 use crate::partition::Inner;
 use crate::read_cache::{Window, WindowBatch, WindowEnd};
 use crate::reader::{ReadError, push_joined};
@@ -20,9 +21,6 @@ use crate::shard::Shard;
 
 /// First read of a place: no more than this is read to serve a small fetch.
 const READ_BYTES_MIN: usize = 128 << 10;
-
-/// A sequential reader is read ahead in windows of this size.
-const READ_BYTES_MAX: usize = 1 << 20;
 
 /// The segment that holds an offset, and how much of it is written.
 #[derive(Debug, Clone)]
@@ -57,7 +55,8 @@ pub(crate) fn find(inner: &Inner, from: u64) -> Result<Place, ReadError> {
             active: None,
         }),
         after => {
-            let end = after.map_or(inner.flushed_end, |segment| segment.key.base);
+            let active = inner.active.as_ref().map_or(inner.flushed_end, |active| active.file.key.base);
+            let end = after.map_or(active, |segment| segment.key.base);
             assert!(!inner.lost.is_empty(), "only a loss leaves a hole between segments");
             Err(ReadError::Lost { offset: Offset(from), end: Offset(end) })
         }
@@ -78,7 +77,7 @@ pub(crate) async fn read(
             window
         }
         None => {
-            let length = bytes_max.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+            let length = bytes_max.clamp(READ_BYTES_MIN, COLD_READ_BYTES_MAX);
             load(shard, place, from, length).await?
         }
     };
@@ -107,7 +106,7 @@ fn read_ahead(shard: &Rc<Shard>, place: &Place, window: &Window, from: u64) {
     let (shard, place) = (shard.clone(), place.clone());
     executor::spawn_background(async move {
         // Its error comes again, to a reader, when somebody wants the range.
-        if let Err(error) = load(&shard, &place, next, READ_BYTES_MAX).await {
+        if let Err(error) = load(&shard, &place, next, COLD_READ_BYTES_MAX).await {
             tracing::debug!(%error, "read-ahead failed");
         }
     })

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use wire::PartitionKey;
+use wire::{Offset, PartitionKey};
 
 /// One shard's folder on one disk, and the disk that holds it.
 ///
@@ -70,9 +70,30 @@ pub(crate) fn segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> 
     partition_path(disk, key).join(format!("{base_offset:020}.seg"))
 }
 
+/// The file of a segment that is being copied.
+pub(crate) fn unfinished_segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> PathBuf {
+    segment_path(disk, key, base_offset).with_extension("seg.new")
+}
+
+/// The reverse of both, for a name in a partition's folder: the base offset, and whether the file is finished. `None` for any other name.
+pub(crate) fn parse_segment_name(name: &str) -> Option<(Offset, bool)> {
+    let (digits, extension) = name.split_once('.')?;
+    let is_finished = match extension {
+        "seg" => true,
+        "seg.new" => false,
+        _ => return None,
+    };
+    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { Some((Offset(digits.parse().ok()?), is_finished)) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::ShardDirectory;
+    use std::path::Path;
+
+    use wire::{Offset, PartitionIndex, PartitionKey, TopicId};
+
+    use super::{ShardDirectory, parse_segment_name, segment_path, unfinished_segment_path};
 
     #[test]
     fn folder_names_are_read_back() {
@@ -81,6 +102,19 @@ mod tests {
         assert_eq!(ShardDirectory::parse_name(name), Some(42));
         for other in ["shard-", "shard-12", "shard-00x1", "topics", "shard-99999999"] {
             assert_eq!(ShardDirectory::parse_name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn segment_names_are_read_back() {
+        let key = PartitionKey { topic: TopicId([1; 16]), partition: PartitionIndex(3) };
+        let disk = Path::new("/x");
+        for (path, is_finished) in [(segment_path(disk, key, 4711), true), (unfinished_segment_path(disk, key, 4711), false)] {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap();
+            assert_eq!(parse_segment_name(name), Some((Offset(4711), is_finished)));
+        }
+        for other in ["4711.seg", "00000000000000004711.idx", "00000000000000004711", "lost+found", "+0000000000000004711.seg"] {
+            assert_eq!(parse_segment_name(other), None, "{other}");
         }
     }
 }

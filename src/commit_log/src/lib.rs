@@ -42,6 +42,7 @@ mod file_cache;
 mod flush;
 mod group;
 mod histogram;
+mod inventory;
 mod options;
 mod partition;
 mod partition_log;

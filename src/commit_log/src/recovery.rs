@@ -9,21 +9,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::disk::{self, DiskError};
 use wire::PartitionKey;
 use wire::batch::BatchError;
 
 use crate::ShardDirectory;
-use crate::directory::partition_path;
+use crate::directory::{partition_path, segment_path};
 use crate::format::checkpoint::{self, Checkpoint, ReplayStart};
 use crate::format::record::Records;
 use crate::format::{BLOCK_BYTES, FormatError};
 use crate::partition_state::PartitionState;
-use crate::replay::{RecordAt, Replay};
+use crate::replay::{Plan, RecordAt, Replay};
 use crate::start::{self, StartError};
 use crate::wal_scan::{Verdict, judge};
 use log::Log;
 use writer::Writer;
+
+/// Files looked for at the same time: each is a system call that may wait for the disk.
+const LOOKS_AT_ONCE: usize = 32;
 
 /// What recovery found in one directory.
 #[derive(Debug, Default)]
@@ -139,7 +143,8 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
         report.direct_bytes += tail.as_ref().map_or(0, |tail| tail.end_position() - tail.from_position);
         replay.scanned(segment.key, segment.base, tail);
     }
-    let plan = replay.finish();
+    let mut plan = replay.finish();
+    leave_out_missing(&mut plan).await?;
     copies::make_all(superblock.storage_id, &plan).await?;
     // No file made by the log before bears it, nor will one of the log that goes on.
     let incarnation = verdict.next_block_sequence - 1;
@@ -229,6 +234,20 @@ fn reason(checkpoint: &Checkpoint, key: PartitionKey, verdict: &Verdict) -> Stri
             format!("offsets {} are gone", text.join(", "))
         }
     }
+}
+
+/// Segments that were to be continued and whose file is gone.
+async fn leave_out_missing(plan: &mut Plan) -> Result<(), DiskError> {
+    let continued = plan.partitions.iter().filter_map(|(key, partition)| Some((*key, partition.continued()?)));
+    let looks = continued.map(|(key, segment)| {
+        let (path, base) = (segment_path(&segment.disk, key, segment.base.0), segment.base);
+        async move { Ok::<_, DiskError>((!disk::exists(&path).await?).then_some((key, base))) }
+    });
+    let missing: Vec<_> = stream::iter(looks.collect::<Vec<_>>()).buffer_unordered(LOOKS_AT_ONCE).try_collect().await?;
+    for (key, base) in missing.into_iter().flatten() {
+        plan.partitions.get_mut(&key).expect("it was looked at").without_file(base);
+    }
+    Ok(())
 }
 
 async fn remove_old(path: &Path) -> Result<(), DiskError> {

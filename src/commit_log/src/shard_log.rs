@@ -23,7 +23,7 @@ use crate::start::{self, Start, StartError};
 use crate::stats::{Counters, LogHistograms, LogStats};
 use crate::tail_cache::TailCache;
 use crate::wal::Wal;
-use crate::{LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, remove, space, wal_files};
+use crate::{LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, inventory, remove, space, wal_files};
 
 /// A handle on one shard's log. Cheap to clone; stays on its shard's thread.
 #[derive(Debug, Clone)]
@@ -68,6 +68,7 @@ impl ShardLog {
     pub async fn open(options: LogOptions, directory: ShardDirectory, states: Vec<PartitionState>) -> Result<Self, OpenError> {
         options.check();
         let start = start::prepare(&directory, &options).await?;
+        let states = inventory::take(directory.disk(), states).await?;
         let shard = Rc::new(new_shard(options, directory, start));
         for state in states {
             assert!(state.boot < shard.options.boot, "the boot number is above all recovered ones");
@@ -147,6 +148,12 @@ impl ShardLog {
     /// Resolves when this shard's storage fails. From then on nothing is acknowledged; the process should end.
     pub async fn failed(&self) -> LogFailed {
         self.shard.failure.wait().await
+    }
+
+    /// Completes when something has become durable, or has moved from memory into segments, after this call: an append that was refused with
+    /// [`crate::AppendError::Full`] may find room then.
+    pub fn progressed(&self) -> impl Future<Output = ()> + use<> {
+        self.shard.progress.notified()
     }
 
     /// Counters and levels.

@@ -47,6 +47,12 @@ pub enum StartError {
         /// What is wrong with the newest.
         error: FormatError,
     },
+    /// Segments stand in another data directory, which is not there.
+    #[error("{path} holds segments of partitions and is not there: mount it")]
+    DiskMissing {
+        /// The data directory.
+        path: String,
+    },
     /// Its write-ahead log was not replayed.
     #[error("{path} holds a write-ahead log that was not recovered: recover the directory before it is opened")]
     NotRecovered {

@@ -7,7 +7,7 @@
 //! The source is not touched before the rename, and a crash after it leaves the same batches under either name: the next recovery comes to the same
 //! end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::buffer;
@@ -15,7 +15,7 @@ use shards::disk::{self, DiskError, File, OpenOptions};
 use shards::executor;
 use wire::PartitionKey;
 
-use crate::directory::segment_path;
+use crate::directory::{segment_path, unfinished_segment_path};
 use crate::format::BLOCK_BYTES;
 use crate::format::segment::SegmentHeader;
 use crate::replay::{Copy, Plan};
@@ -36,7 +36,7 @@ pub(super) async fn make_all(storage_id: u64, plan: &Plan) -> Result<(), DiskErr
 async fn make(storage_id: u64, key: PartitionKey, copy: &Copy) -> Result<(), DiskError> {
     let source = File::open(&segment_path(&copy.disk, key, copy.source.0), OpenOptions::reading()).await?;
     let path = segment_path(&copy.disk, key, copy.target.0);
-    let unfinished = unfinished(&path);
+    let unfinished = unfinished_segment_path(&copy.disk, key, copy.target.0);
     let target = create(&unfinished).await?;
     let mut header = buffer::allocate(BLOCK_BYTES);
     SegmentHeader { partition: key, base_offset: copy.target, storage_id, incarnation: copy.incarnation }.encode(&mut header);
@@ -56,10 +56,6 @@ async fn make(storage_id: u64, key: PartitionKey, copy: &Copy) -> Result<(), Dis
     target.close().await?;
     source.close().await?;
     disk::rename(&unfinished, &path).await
-}
-
-fn unfinished(path: &Path) -> PathBuf {
-    path.with_extension("seg.new")
 }
 
 async fn create(path: &Path) -> Result<File, DiskError> {

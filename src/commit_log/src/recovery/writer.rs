@@ -168,10 +168,7 @@ impl Writer {
         let mut states = Vec::with_capacity(self.plan.partitions.len());
         let mut suspects = Vec::new();
         let mut cuts = Vec::new();
-        for (key, mut plan) in self.plan.partitions {
-            if plan.suspect {
-                keep_existing(&mut plan, key).await?;
-            }
+        for (key, plan) in self.plan.partitions {
             let written = self.progress.remove(&key).unwrap_or_default().written;
             let was_lossy = plan.state.lossy;
             let (touched, suspect) = (plan.touched, plan.suspect);
@@ -300,22 +297,12 @@ async fn create(path: &Path, folder: &Path, is_first: bool) -> Result<File, Disk
     File::open(path, OpenOptions::creating_new()).await
 }
 
-/// Blocks are lost, and with them perhaps the record that this partition or a part of it was removed: segments without a file are a lost range.
-async fn keep_existing(plan: &mut PartitionPlan, key: PartitionKey) -> Result<(), DiskError> {
-    let mut kept = Vec::with_capacity(plan.state.segments.len());
-    for segment in plan.state.segments.drain(..) {
-        if disk::exists(&segment_path(&segment.disk, key, segment.base.0)).await? {
-            kept.push(segment);
-        } else {
-            plan.committed = plan.committed.max(segment.end);
-        }
-    }
-    plan.state.segments = kept;
-    Ok(())
-}
-
 async fn cut(path: &Path, end: u64) -> Result<(), DiskError> {
-    let file = File::open(path, OpenOptions::writing()).await?;
+    let file = match File::open(path, OpenOptions::writing()).await {
+        // That a segment has no file is found when the log is opened.
+        Err(error) if error.is_not_found() => return Ok(()),
+        other => other?,
+    };
     if file.len()? > end {
         file.truncate(end).await?;
     }

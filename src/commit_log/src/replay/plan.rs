@@ -102,6 +102,28 @@ impl PartitionPlan {
         within.then_some(after)
     }
 
+    /// The file of the segment `base` is not there: its offsets are lost, and what was to go behind them goes into a new one.
+    pub fn without_file(&mut self, base: Offset) {
+        let at = self.state.segments.iter().position(|segment| segment.base == base).expect("a segment of this partition");
+        let gone = self.state.segments.remove(at);
+        self.state.add_lost(OffsetRange { start: gone.base.max(self.state.log_start), end: gone.end });
+        for write in &mut self.writes {
+            if matches!(write.target, Target::Append { base: target, .. } if target == base) {
+                write.target = Target::New(write.offsets.start);
+            }
+        }
+    }
+
+    /// The segment behind which a write goes, of those that were there before the recovery.
+    pub fn continued(&self) -> Option<&SegmentState> {
+        let is_continued = |write: &Write| match write.target {
+            Target::Append { base, .. } if self.copies.iter().all(|copy| copy.target != base) => Some(base),
+            _ => None,
+        };
+        let base = self.writes.iter().find_map(is_continued)?;
+        self.state.segments.iter().find(|segment| segment.base == base)
+    }
+
     /// The state after the writes, of which `written` names each segment that got batches, ascending; `now_ms` is when.
     pub fn complete(self, written: &[Written], now_ms: i64) -> PartitionState {
         let mut state = self.state;

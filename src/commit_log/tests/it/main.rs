@@ -4,4 +4,6 @@
 mod append_read;
 mod changes;
 mod faults;
+mod inventory;
+mod recovery;
 mod support;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use commit_log::{LogOptions, PartitionLog, PartitionOptions, ShardDirectory, ShardLog, newest, recover};
 use shards::buffer::Shared;
 use shards::run::{CorePlan, RunOptions};
-use shards::simulated::{Disk, DiskOptions, Outcome, SimOptions, Simulation};
+use shards::simulated::{CrashMode, CrashPoint, Disk, DiskOptions, Outcome, SimOptions, Simulation};
 use wire::batch::{BatchBuilder, BatchHeader, BatchView, BuilderOptions};
 use wire::{LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
 
@@ -47,6 +47,14 @@ pub(crate) fn simulate<T: 'static>(seed: u64, disk: &Disk, program: impl Future<
         Outcome::Finished(output) => output,
         other => panic!("seed {seed}: the program did not finish: {:?}", std::mem::discriminant(&other)),
     }
+}
+
+/// Runs a program on a simulated disk until the power goes at its I/O number `count`, or to its end.
+pub(crate) fn crash_at(count: u64, disk: &Disk, program: impl Future<Output = ()> + 'static) {
+    let options = SimOptions { crash: Some(CrashPoint::IoCount(count)), ..SimOptions::default() };
+    let report = Simulation::new(count, options).mount("/data", disk).run(program);
+    assert_ne!(report.outcome, Outcome::Stuck, "at I/O {count}");
+    disk.crash(CrashMode::PowerCut, count);
 }
 
 fn on_real<F, Fut>(scenario: F)
