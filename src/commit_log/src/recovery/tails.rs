@@ -40,10 +40,12 @@ async fn scan(storage_id: u64, segment: &SegmentToScan) -> Result<Option<Segment
     file.fdatasync().await?;
     let first = file.read_at(0, BLOCK_BYTES).await?;
     let header = SegmentHeader::decode(&first, segment.key, segment.base);
-    if let Ok(header) = &header
-        && segment.incarnation > 0
-        && (header.incarnation, header.storage_id) != (segment.incarnation, storage_id)
-    {
+    let is_meant = match &header {
+        Ok(header) => segment.incarnation == 0 || (header.incarnation, header.storage_id) == (segment.incarnation, storage_id),
+        // The header is synced with the first direct write: where one was told, this is the file, and its header is damaged. Else the crash tore it.
+        Err(_) => segment.incarnation == 0 || segment.committed_position > BLOCK_BYTES as u64,
+    };
+    if !is_meant {
         // An older file of this name, which a cut had removed: the crash took back its removal, or the creation of the one that is meant.
         file.close().await?;
         return Ok(None);
@@ -63,12 +65,7 @@ async fn scan(storage_id: u64, segment: &SegmentToScan) -> Result<Option<Segment
     file.close().await?;
     let (tail, _) = scan.finish();
     if let Err(error) = header {
-        let path = path.display();
-        if tail.runs.is_empty() && segment.from_position == BLOCK_BYTES as u64 {
-            // Made, and not written before the crash.
-            return Ok(None);
-        }
-        tracing::error!(%path, %error, "the header of a segment is damaged; its batches are whole");
+        tracing::error!(path = %path.display(), %error, "the header of a segment is damaged; its batches are whole");
     }
     Ok(Some(tail))
 }

@@ -1,9 +1,14 @@
 //! Appending, acknowledging, reading; small and large batches; restarts.
 
+use std::path::Path;
+use std::time::Duration;
+
 use commit_log::{AppendError, LogOptions};
+use shards::clock;
+use shards::simulated::{Disk, DiskOptions};
 use wire::{LeaderEpoch, Offset};
 
-use crate::support::{append, batch, create, key, on_both, open, read_all, small_options};
+use crate::support::{append, batch, create, key, on_both, open, read_all, simulate, small_options};
 
 #[test]
 fn a_batch_is_read_back_and_survives_a_restart() {
@@ -98,4 +103,34 @@ fn several_batches_are_appended_back_to_back_or_not_at_all() {
         assert_eq!(log.stats().appended_batches, 6);
         log.close().await.unwrap();
     });
+}
+
+#[test]
+fn an_append_that_waits_for_memory_is_told_when_there_is_some() {
+    for seed in 0..4 {
+        simulate(seed, &Disk::new(DiskOptions::default()), async {
+            // What is durable has to leave the memory before the next append.
+            let log = open(Path::new("/data"), LogOptions { tail_cache_bytes_max: 0, ..small_options() }).await;
+            let partition = create(&log, 0);
+            let begun = clock::monotonic();
+            for tag in 0..20 {
+                let (header, bytes) = batch(tag, 1, 1_000, 1_000);
+                loop {
+                    let progressed = log.progressed();
+                    match partition.append(header, bytes.clone(), LeaderEpoch(1), None) {
+                        Ok(appended) => {
+                            partition.durable(appended.ticket).await.unwrap();
+                            break;
+                        }
+                        Err(error) => {
+                            assert!(matches!(error, AppendError::Full { .. }), "{error}");
+                            progressed.await;
+                        }
+                    }
+                }
+            }
+            assert!(begun.elapsed() < Duration::from_secs(2), "{:?} of the simulated clock", begun.elapsed());
+            log.close().await.unwrap();
+        });
+    }
 }
