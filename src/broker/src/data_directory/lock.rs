@@ -11,6 +11,7 @@ use std::{
         unix::net::{SocketAddr as UnixAddr, UnixListener},
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Another process holds what this one needs.
@@ -84,8 +85,33 @@ pub(crate) struct PortLock {
     _reserved: Socket,
 }
 
-/// Reserves `address` for the listeners of this process.
+/// How often a port that is in use is tried again, and the pause before each. The listener of a broker that was killed under load
+/// outlives its process until the kernel has ended the requests of its rings: some hundred milliseconds were measured.
+const PORT_RETRIES: u32 = 50;
+const PORT_RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reserves `address` for the listeners of this process, waiting a little for one that is in use.
 pub(crate) fn reserve_port(address: SocketAddr, key: &'static str) -> Result<PortLock, LockError> {
+    reserve_port_within(address, key, PORT_RETRIES)
+}
+
+fn reserve_port_within(address: SocketAddr, key: &'static str, retries: u32) -> Result<PortLock, LockError> {
+    for retry in 0..retries {
+        match try_reserve_port(address, key) {
+            Err(LockError::Port { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
+                if retry == 0 {
+                    tracing::info!("{address} is in use: waiting for it for up to {:?}", PORT_RETRY_PAUSE * retries);
+                }
+                #[expect(clippy::disallowed_methods, reason = "no shard runs yet")]
+                std::thread::sleep(PORT_RETRY_PAUSE);
+            }
+            reserved => return reserved,
+        }
+    }
+    try_reserve_port(address, key)
+}
+
+fn try_reserve_port(address: SocketAddr, key: &'static str) -> Result<PortLock, LockError> {
     let error = |source| LockError::Port { address, key, source };
     if address.port() != 0 {
         let exclusive = bound_socket(address, false).map_err(error)?;
@@ -115,9 +141,19 @@ mod tests {
     #[test]
     fn a_taken_port_is_refused_and_a_free_one_is_kept() {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(matches!(reserve_port(other.local_addr().unwrap(), "k"), Err(LockError::Port { .. })));
+        assert!(matches!(reserve_port_within(other.local_addr().unwrap(), "k", 0), Err(LockError::Port { .. })));
         let ours = reserve_port(([127, 0, 0, 1], 0).into(), "k").unwrap();
         assert_ne!(ours.address.port(), 0);
-        assert!(matches!(reserve_port(ours.address, "k"), Err(LockError::Port { .. })));
+        assert!(matches!(reserve_port_within(ours.address, "k", 0), Err(LockError::Port { .. })));
+    }
+
+    /// A broker killed under load could not be started again at once: its port was still taken.
+    #[test]
+    fn a_port_that_is_taken_for_a_moment_is_waited_for() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let waiting = std::thread::spawn(move || reserve_port(address, "k"));
+        drop(other);
+        assert_eq!(waiting.join().unwrap().unwrap().address, address);
     }
 }
