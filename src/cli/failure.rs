@@ -16,8 +16,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// What is named does not exist.
     NotFound(String),
-    /// What is given is larger than the broker takes.
-    TooLarge(String),
+    /// A configuration or a record that no broker takes.
+    NotAllowed(String),
     /// The client's error; its kind decides the exit code.
     Client(ClientError),
     /// Records of `produce` that were not acknowledged; the first error decides the exit code.
@@ -39,7 +39,7 @@ impl Failure {
             Failure::Failed(_) => 1,
             Failure::Usage(_) => 2,
             Failure::NotFound(_) => 4,
-            Failure::TooLarge(_) => 6,
+            Failure::NotAllowed(_) => 6,
             Failure::Client(error) | Failure::NotAcknowledged { first: error, .. } => code_of(error),
             Failure::OutputClosed => 0,
         })
@@ -94,7 +94,9 @@ impl From<ClientError> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Failed(text) | Failure::Usage(text) | Failure::NotFound(text) | Failure::TooLarge(text) => f.write_str(text),
+            Failure::Failed(text) | Failure::Usage(text) | Failure::NotFound(text) | Failure::NotAllowed(text) => {
+                f.write_str(text)
+            }
             Failure::Client(error) if error.kind() == ErrorKind::Connect => {
                 write!(f, "{error}\nIs a broker running there? --broker or CORELANE_BROKER names another")
             }

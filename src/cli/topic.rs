@@ -113,7 +113,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 }
 
 fn create(args: &CreateArgs) -> Result<(), Failure> {
-    let config = args.options.config().map_err(Failure::Usage)?;
+    let config = args.options.config().map_err(Failure::NotAllowed)?;
     args.connect.with_client(async |client| {
         let admin = client.admin();
         if args.validate_only {

@@ -152,7 +152,7 @@ fn check_size(bytes: u64, what: impl FnOnce() -> String) -> Result<(), Failure> 
     if bytes > MESSAGE_BYTES_MAX {
         let text = ErrorCode::MessageTooLarge.text();
         let what = what();
-        return Err(Failure::TooLarge(format!("{what} has {bytes} bytes or more, {MESSAGE_BYTES_MAX} are possible: {text}")));
+        return Err(Failure::NotAllowed(format!("{what} has {bytes} bytes or more, {MESSAGE_BYTES_MAX} are possible: {text}")));
     }
     Ok(())
 }

@@ -104,10 +104,14 @@ impl ConnectionPool {
 /// Opens a socket and greets: the first frame names the shard, so that the broker can hand the socket over before its use.
 async fn open(options: &ClientOptions, address: &str, shard: Option<u16>) -> Result<(Connection, HelloReply)> {
     let opening = async {
-        let stream = TcpStream::connect(address)
-            .await
-            .and_then(|stream| configure(options, &stream).map(|()| stream))
-            .map_err(|error| ClientError::new(ErrorKind::Connect, "connect", address, error))?;
+        let stream = TcpStream::connect(address).await.and_then(|stream| configure(options, &stream).map(|()| stream)).map_err(
+            |error| {
+                // Not `host:port`: no attempt was made, and none can succeed.
+                let malformed = error.kind() == std::io::ErrorKind::InvalidInput;
+                let kind = if malformed { ErrorKind::InvalidArgument } else { ErrorKind::Connect };
+                ClientError::new(kind, "connect", address, error)
+            },
+        )?;
         let place: Arc<str> = match shard {
             Some(shard) => format!("{address} shard {shard}").into(),
             None => address.into(),
