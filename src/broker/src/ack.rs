@@ -200,7 +200,6 @@ pub(crate) fn committed(shard: &Shard, committed: &[Committed]) {
             waiter.slot.fill(waiter.reply);
         }
     }
-    shard.committed.notify_waiters();
 }
 
 /// Moves the high watermark and wakes consumers here and on other shards.

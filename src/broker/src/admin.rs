@@ -7,6 +7,7 @@ pub(crate) use listing::{list_topics, metadata};
 use crate::{
     calls,
     connection::Incoming,
+    fetch::reply_memory,
     mail::{Answer, Call},
     metadata::{Command, Refusal, Topic, TopicRequest},
     partition::LEADER_EPOCH,
@@ -87,6 +88,8 @@ pub(crate) async fn describe_topic(shard: Rc<Shard>, request: DescribeTopicReque
         return incoming.into_reply_to().send(&reply);
     };
     let topic = Arc::clone(&entry.topic);
+    let bytes = topic.config.partitions as usize * size_of::<PartitionDescription>();
+    let held = reply_memory(&shard, incoming.connection(), bytes).await;
     let mut owners: HashMap<u16, Vec<PartitionKey>> = HashMap::new();
     for index in (0..topic.config.partitions).map(PartitionIndex) {
         let owner = entry.owner(index).expect("the topic has this partition");
@@ -102,14 +105,8 @@ pub(crate) async fn describe_topic(shard: Rc<Shard>, request: DescribeTopicReque
     }
     partitions.sort_by_key(|partition| partition.partition);
     let (id, config, created_ms) = (topic.id, topic.config.clone(), topic.created_ms);
-    incoming.into_reply_to().send(&DescribeTopicReply {
-        error: ErrorCode::None,
-        message: None,
-        id,
-        config,
-        created_ms,
-        partitions,
-    });
+    let reply = DescribeTopicReply { error: ErrorCode::None, message: None, id, config, created_ms, partitions };
+    incoming.into_reply_to().send_with(&reply, Vec::new(), held);
 }
 
 /// How a partition of this shard stands.

@@ -10,27 +10,28 @@
 //!                                                                  ▼ reply: body, then the batches as stored
 //! ```
 
+mod read;
+
 use crate::{
     admission::{Held, within},
     calls,
     connection::{Connection, Incoming},
     mail::{Answer, Call, Mail, ReadPart},
-    partition::{LEADER_EPOCH, Partition, Watcher},
+    partition::{Partition, Watcher},
     router::{Route, route},
     shard::Shard,
 };
-use commit_log::ReadError;
 use futures_util::future::select;
 use hashbrown::HashMap;
+use read::Wanted;
 use shards::{
     ShardId,
     buffer::{Portable, Shared},
     clock::{self, Monotonic},
-    executor,
     sync::Notify,
 };
 use std::{pin::pin, rc::Rc, time::Duration};
-use wire::{ErrorCode, FetchPartition, FetchPartitionReply, FetchReply, FetchRequest, Offset, PartitionKey, limits};
+use wire::{ErrorCode, FetchPartition, FetchPartitionReply, FetchReply, FetchRequest, Offset, PartitionKey};
 
 /// After a wake-up that brought too little, more is let gather this long: a fetch that wants much is not run for each batch.
 const GATHER: Duration = Duration::from_millis(2);
@@ -56,6 +57,9 @@ pub(crate) async fn fetch(shard: Rc<Shard>, request: FetchRequest, incoming: Inc
             watch(&shard, &request, &more, deadline).await;
         }
         let mut holds = reply_memory(&shard, &connection, wanted_bytes(&request, bytes_max)).await;
+        if connection.is_closed() {
+            return;
+        }
         let parts = read_all(&shard, &request, bytes_max).await;
         let bytes: usize = parts.iter().map(|(reply, _)| reply.batch_bytes as usize).sum();
         let failed = parts.iter().any(|(reply, _)| !reply.error.is_none());
@@ -87,8 +91,8 @@ fn wanted_bytes(request: &FetchRequest, bytes_max: usize) -> usize {
     parts.min(bytes_max)
 }
 
-/// Holds memory for a reply before it is read from disk.
-async fn reply_memory(shard: &Shard, connection: &Connection, bytes: usize) -> Vec<Held> {
+/// Holds memory for a reply before it is made: the connection's and the shard's, until the client has taken it.
+pub(crate) async fn reply_memory(shard: &Shard, connection: &Connection, bytes: usize) -> Vec<Held> {
     let of_connection = connection.reply_bytes.acquire(bytes).await;
     let of_shard = shard.reply_bytes.acquire(bytes).await;
     vec![of_connection, of_shard]
@@ -142,21 +146,21 @@ pub(crate) fn watch_for(shard: &Shard, source: ShardId, id: u64, seen: Vec<(Part
 /// Reads every partition of the request, in its order, up to `bytes_max` in all. Waits for nothing but disks and other shards.
 async fn read_all(shard: &Rc<Shard>, request: &FetchRequest, bytes_max: usize) -> Vec<Part> {
     let mut parts: Vec<Option<Part>> = Vec::with_capacity(request.partitions.len());
+    let mut here = Vec::with_capacity(request.partitions.len());
     let mut elsewhere: HashMap<ShardId, Vec<(usize, ReadPart)>> = HashMap::new();
-    let mut bytes = 0;
     for (index, wanted) in request.partitions.iter().enumerate() {
         let part = read_part(wanted);
         parts.push(None);
         match route(shard, part.key) {
-            Route::Here(partition) => {
-                let read = read_one(&partition, &part, bytes, bytes_max).await;
-                bytes += read.0.batch_bytes as usize;
-                parts[index] = Some(read);
-            }
+            Route::Here(partition) => here.push(Wanted { index, partition, part }),
             Route::Shard(owner) => elsewhere.entry(owner).or_default().push((index, part)),
             Route::Nowhere(code) => parts[index] = Some((failed(part.key, code, None), Vec::new())),
         }
-        executor::yield_if_needed().await;
+    }
+    let mut bytes = 0;
+    for (index, part) in read::read_here(here, 0, bytes_max).await {
+        bytes += part.0.batch_bytes as usize;
+        parts[index] = Some(part);
     }
     for (owner, wanted) in elsewhere {
         let left = bytes_max.saturating_sub(bytes);
@@ -184,19 +188,24 @@ pub(crate) async fn read_for(
     source: ShardId,
     id: u64,
     parts: Vec<ReadPart>,
-    mut bytes: usize,
+    bytes_before: usize,
     bytes_max: usize,
 ) {
-    let mut read = Vec::with_capacity(parts.len());
-    for part in parts {
-        let (reply, batches) = match route(&shard, part.key) {
-            Route::Here(partition) => read_one(&partition, &part, bytes, bytes_max).await,
-            Route::Shard(_) => (failed(part.key, ErrorCode::WrongShard, None), Vec::new()),
-            Route::Nowhere(code) => (failed(part.key, code, None), Vec::new()),
-        };
-        bytes += reply.batch_bytes as usize;
-        read.push((reply, batches.into_iter().map(Portable::from).collect()));
+    let mut read: Vec<Option<Part>> = Vec::with_capacity(parts.len());
+    let mut here = Vec::with_capacity(parts.len());
+    for (index, part) in parts.into_iter().enumerate() {
+        read.push(None);
+        match route(&shard, part.key) {
+            Route::Here(partition) => here.push(Wanted { index, partition, part }),
+            Route::Shard(_) => read[index] = Some((failed(part.key, ErrorCode::WrongShard, None), Vec::new())),
+            Route::Nowhere(code) => read[index] = Some((failed(part.key, code, None), Vec::new())),
+        }
     }
+    for (index, part) in read::read_here(here, bytes_before, bytes_max).await {
+        read[index] = Some(part);
+    }
+    let read = read.into_iter().map(|part| part.expect("every partition was read or refused"));
+    let read = read.map(|(reply, batches)| (reply, batches.into_iter().map(Portable::from).collect())).collect();
     calls::send_now(&shard, source, Mail::Answer { id, answer: Answer::Read(read) });
 }
 
@@ -206,45 +215,6 @@ fn read_part(wanted: &FetchPartition) -> ReadPart {
         offset: wanted.offset,
         bytes_max: wanted.max_bytes as usize,
         leader_epoch: wanted.leader_epoch,
-    }
-}
-
-/// Reads one partition. `bytes` have been read of those before it; the first batch of all may be above `bytes_max`.
-async fn read_one(partition: &Partition, part: &ReadPart, bytes: usize, bytes_max: usize) -> Part {
-    let marks = partition.log.watermarks();
-    if part.leader_epoch.is_some_and(|epoch| epoch != LEADER_EPOCH) {
-        return (failed(part.key, ErrorCode::NotLeader, None), Vec::new());
-    }
-    if part.offset < marks.log_start || part.offset > marks.appended_end {
-        let message = format!("offset {}: the log holds {} to {}", part.offset, marks.log_start, marks.appended_end);
-        let error = if partition.log.is_lossy() { ErrorCode::PartitionLossy } else { ErrorCode::OffsetOutOfRange };
-        return (reply(partition, error, Some(message), 0), Vec::new());
-    }
-    let left = part.bytes_max.min(bytes_max.saturating_sub(bytes));
-    if part.offset >= marks.high_watermark || (left == 0 && bytes > 0) {
-        return (reply(partition, ErrorCode::None, None, 0), Vec::new());
-    }
-    match partition.log.read(part.offset, left, marks.high_watermark).await {
-        Ok(batches) => {
-            let read: usize = batches.iter().map(Shared::len).sum();
-            if bytes > 0 && bytes + read > limits::FETCH_BYTES_MAX as usize {
-                // The log gives at least one batch, and this one does not fit the frame beside the others.
-                return (reply(partition, ErrorCode::None, None, 0), Vec::new());
-            }
-            partition.counters.fetched(read);
-            (reply(partition, ErrorCode::None, None, read), batches)
-        }
-        Err(error) => (reply(partition, read_code(&error), Some(error.to_string()), 0), Vec::new()),
-    }
-}
-
-fn read_code(error: &ReadError) -> ErrorCode {
-    match error {
-        ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
-        ReadError::Lost { .. } => ErrorCode::PartitionLossy,
-        ReadError::Corrupt { .. } => ErrorCode::DataCorrupt,
-        ReadError::Deleted => ErrorCode::UnknownTopicOrPartition,
-        ReadError::Io(_) => ErrorCode::StorageFailed,
     }
 }
 

@@ -49,8 +49,6 @@ pub(crate) struct Shard {
     pub(crate) topic_counters: RefCell<HashMap<TopicId, Rc<TopicCounters>>>,
     pub(crate) calls: Calls,
     pub(crate) deadlines: Deadlines,
-    /// Told after every commit: there may be room in the log again.
-    pub(crate) committed: Notify,
     /// Appends that wait for room in the log.
     pub(crate) appends_waiting: WaitingLine,
     /// Requests in memory.
@@ -103,7 +101,6 @@ impl Shard {
             topic_counters: RefCell::default(),
             calls: Calls::default(),
             deadlines: Deadlines::default(),
-            committed: Notify::new(),
             appends_waiting: WaitingLine::default(),
             in_flight: Gate::new(in_flight),
             reply_bytes: Gate::new(reply_bytes),

@@ -50,6 +50,8 @@ async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
     let mut flushes = stream::iter(flushes).buffer_unordered(FLUSHES_IN_FLIGHT_MAX);
     while flushes.try_next().await?.is_some() {}
     shard.tail.shrink_to(shard.options.tail_cache_bytes_max);
+    // Appends may wait for this memory, and no commit comes that could tell them.
+    shard.progress.notify_waiters();
     Ok(shard.counters.get().flushed_bytes > before)
 }
 

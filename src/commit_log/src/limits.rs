@@ -32,6 +32,9 @@ pub const DIRECT_THRESHOLD_BYTES_MAX: u64 = 8 * MIB;
 /// A sealed segment unless the topic says otherwise: large enough for few files, small enough that retention takes space back in fine steps.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 256 * MIB;
 
+/// The most that one read brings from the disk, beyond a single batch that is larger; a sequential reader is read ahead in windows of this size.
+pub const COLD_READ_BYTES_MAX: usize = MIB as usize;
+
 /// Largest segment file that is read. A batch that opens a segment may exceed the configured size; nothing exceeds this.
 pub const SEGMENT_FILE_BYTES_MAX: u64 = 4096 * MIB;
 

@@ -2,6 +2,7 @@
 
 use crate::{
     connection::Incoming,
+    fetch::reply_memory,
     partition::LEADER_EPOCH,
     shard::Shard,
     topics::{Since, TopicEntry},
@@ -53,8 +54,26 @@ impl Page {
     }
 }
 
+/// Room for a reply about so many topics, at most.
+fn page_bytes(topics: usize, names: usize, partitions: u64) -> usize {
+    let partitions = usize::try_from(partitions).unwrap_or(usize::MAX).saturating_mul(size_of::<PartitionMetadata>());
+    topics.saturating_mul(TOPIC_BYTES).saturating_add(names).saturating_add(partitions).min(PAGE_BYTES_MAX)
+}
+
 /// Topics and their partitions.
 pub(crate) async fn metadata(shard: Rc<Shard>, request: MetadataRequest, incoming: Incoming) {
+    let bytes = {
+        let topics = shard.topics.borrow();
+        match &request.topics {
+            Some(names) => {
+                let known = names.iter().filter_map(|name| topics.named(name));
+                let partitions = known.map(|entry| u64::from(entry.topic.config.partitions)).sum();
+                page_bytes(names.len(), names.iter().map(String::len).sum(), partitions)
+            }
+            None => page_bytes(topics.len(), topics.len() * limits::TOPIC_NAME_BYTES_MAX, topics.partition_count()),
+        }
+    };
+    let held = reply_memory(&shard, incoming.connection(), bytes).await;
     let mut reply = MetadataReply {
         error: ErrorCode::None,
         message: None,
@@ -75,7 +94,7 @@ pub(crate) async fn metadata(shard: Rc<Shard>, request: MetadataRequest, incomin
         Some(names) => named(&shard, names, page, &mut reply).await,
         None => changed_or_all(&shard, request.since_version, request.after, page, &mut reply).await,
     }
-    incoming.into_reply_to().send(&reply);
+    incoming.into_reply_to().send_with(&reply, Vec::new(), held);
 }
 
 async fn named(shard: &Shard, names: Vec<String>, mut page: Page, reply: &mut MetadataReply) {
@@ -168,6 +187,8 @@ fn topic_metadata(shard: &Shard, entry: Option<&TopicEntry>, name: String) -> To
 
 /// The topics by name.
 pub(crate) async fn list_topics(shard: Rc<Shard>, request: ListTopicsRequest, incoming: Incoming) {
+    let count = shard.topics.borrow().len();
+    let held = reply_memory(&shard, incoming.connection(), page_bytes(count, count * limits::TOPIC_NAME_BYTES_MAX, 0)).await;
     let mut reply = ListTopicsReply { error: ErrorCode::None, topics: Vec::new(), more: false };
     let mut page = Page::new(request.limit);
     let mut after = request.after;
@@ -177,7 +198,7 @@ pub(crate) async fn list_topics(shard: Rc<Shard>, request: ListTopicsRequest, in
             // Without its partitions: their number is all that is said.
             if !page.takes(&entry.topic.name, 0) {
                 reply.more = true;
-                return incoming.into_reply_to().send(&reply);
+                return incoming.into_reply_to().send_with(&reply, Vec::new(), held);
             }
             reply.topics.push(TopicListing {
                 name: entry.topic.name.clone(),
@@ -187,7 +208,7 @@ pub(crate) async fn list_topics(shard: Rc<Shard>, request: ListTopicsRequest, in
             });
         }
         if reply.topics.len() == before {
-            return incoming.into_reply_to().send(&reply);
+            return incoming.into_reply_to().send_with(&reply, Vec::new(), held);
         }
         after = reply.topics.last().map(|topic| topic.name.clone());
         executor::yield_if_needed().await;

@@ -4,7 +4,7 @@
 //!  append ─► line empty, and room? ── yes ──► log
 //!                     │ no
 //!                     ▼
-//!                   line ── after each commit ──► log;  the first waited memory.admission_wait ──► "overloaded"
+//!                   line ── whenever the log has progressed ──► log;  the first waited memory.admission_wait ──► "overloaded"
 //! ```
 //!
 //! What stands here was admitted, so the bound on requests in memory is its bound too.
@@ -62,10 +62,10 @@ pub(super) fn append(shard: &Rc<Shard>, append: Append) -> Option<OneshotReceive
 /// Runs while anybody stands in line.
 async fn serve(shard: Rc<Shard>) {
     loop {
-        let committed = shard.committed.notified();
+        let progressed = shard.log.progressed();
         let Some(left) = place(&shard) else { return };
         // Why it woke does not matter: the line is looked at again.
-        let _why = within(left, committed).await;
+        let _why = within(left, progressed).await;
     }
 }
 

@@ -215,7 +215,6 @@ async fn watch_storage(shard: Rc<Shard>) {
     for partition in partitions {
         ack::refuse_waiters(&partition, ErrorCode::StorageFailed, &failed.to_string());
     }
-    shard.committed.notify_waiters();
     shard.process.tell(Event::Failed(format!("{}: {failed}", shard.id)));
 }
 

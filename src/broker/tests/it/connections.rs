@@ -1,5 +1,6 @@
 //! Many connections, and clients that do not behave: bounded, and of no concern to others.
 
+use crate::http::metrics_when;
 use crate::support::{HANG_GUARD, Raw, Site, batch, fetch_request, noise, stop};
 use std::{
     io::Write,
@@ -7,7 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 use wire::{
-    Api, DescribeClusterRequest, ErrorCode, HelloReply, HelloRequest, TopicConfig, encode_request, limits::FRAME_HEADER_BYTES,
+    Api, DescribeClusterRequest, ErrorCode, HelloReply, HelloRequest, MetadataRequest, TopicConfig, encode_request,
+    limits::FRAME_HEADER_BYTES,
 };
 
 /// Both ends of a connection are in this process.
@@ -132,7 +134,37 @@ fn a_client_that_does_not_read_is_bounded_and_then_disconnected() {
     assert!(resident_bytes() < 1 << 30, "{} bytes are resident", resident_bytes());
     wait_until_served(&mut other, 1);
     drop(stuck);
+    // What it held is free again.
+    metrics_when(broker.http_addr().unwrap(), |samples| samples["corelane_reply_bytes{shard=\"0\"}"] == 0.0);
     assert_eq!(other.read_all(topic, 0).len(), 200);
+    stop(broker);
+}
+
+/// Replies without batches are held to the same bound.
+#[test]
+fn a_client_that_does_not_read_metadata_is_bounded_and_then_disconnected() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.limits.write_timeout = "5s".parse().unwrap();
+    config.memory.connection_reply_bytes_max = "32MiB".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let mut other = Raw::connect(broker.addr());
+    other.create("wide", TopicConfig { partitions: 1000, ..TopicConfig::default() });
+    // 300 times 8 MiB would be 2.4 GB.
+    let mut stuck = Raw::connect(broker.addr());
+    let names = vec!["wide".to_owned(); 500];
+    for _ in 0..300 {
+        stuck.send(&MetadataRequest { topics: Some(names.clone()), since_version: 0, after: None, limit: 0 }, &[]);
+    }
+    for _ in 0..100 {
+        assert_eq!(other.topic("wide").partitions.len(), 1000);
+    }
+    wait_until_served(&mut other, 2);
+    assert!(resident_bytes() < 1 << 30, "{} bytes are resident", resident_bytes());
+    wait_until_served(&mut other, 1);
+    drop(stuck);
+    let http = broker.http_addr().unwrap();
+    metrics_when(http, |samples| samples["corelane_reply_bytes{shard=\"0\"}"] == 0.0);
     stop(broker);
 }
 

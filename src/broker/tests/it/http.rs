@@ -57,7 +57,7 @@ fn samples(text: &str) -> HashMap<String, f64> {
 }
 
 /// The metrics once `wanted` holds: snapshots are taken once a second.
-fn metrics_when(http: SocketAddr, wanted: impl Fn(&HashMap<String, f64>) -> bool) -> HashMap<String, f64> {
+pub(crate) fn metrics_when(http: SocketAddr, wanted: impl Fn(&HashMap<String, f64>) -> bool) -> HashMap<String, f64> {
     let begun = Instant::now();
     loop {
         let samples = samples(&get(http, "/metrics"));

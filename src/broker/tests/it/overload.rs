@@ -55,6 +55,22 @@ fn appends_beyond_the_queue_wait_here_and_over_a_hop() {
     stop(broker);
 }
 
+/// What waits for memory is told when a flush has freed some: no commit comes that could tell it.
+#[test]
+fn appends_wait_for_memory_that_a_flush_frees() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.memory.tail_cache_bytes = "0".parse().unwrap();
+    config.memory.admission_wait = "2s".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig::default());
+    for offset in 0..10 {
+        assert_eq!(client.produce(topic, 0, batch(&["v"])).base_offset.0, offset);
+    }
+    stop(broker);
+}
+
 #[test]
 fn appends_that_wait_too_long_are_answered_overloaded_here_and_over_a_hop() {
     let site = Site::new();
@@ -89,10 +105,23 @@ fn without_memory(site: &Site) -> BrokerHandle {
 /// A produce request of `bytes`, of which only the beginning is sent: it holds memory until its connection ends.
 fn half_a_request(broker: &BrokerHandle, topic: TopicId, bytes: usize) -> Raw {
     let mut client = Raw::connect(broker.addr());
-    let part = ProducePartition { topic, partition: PartitionIndex(0), batch_lengths: vec![u32::try_from(bytes).unwrap()] };
-    let request = ProduceRequest { acks: Acks::AllInSync, timeout_ms: 0, partitions: vec![part] };
-    client.stream.write_all(&encode_request(9, &request, bytes)).unwrap();
+    begin_request(&mut client, topic, bytes);
     client
+}
+
+fn produce_request(topic: TopicId, bytes: usize) -> ProduceRequest {
+    let part = ProducePartition { topic, partition: PartitionIndex(0), batch_lengths: vec![u32::try_from(bytes).unwrap()] };
+    ProduceRequest { acks: Acks::AllInSync, timeout_ms: 0, partitions: vec![part] }
+}
+
+/// Sends what comes before the batches of a request.
+fn begin_request(client: &mut Raw, topic: TopicId, bytes: usize) {
+    client.stream.write_all(&encode_request(9, &produce_request(topic, bytes), bytes)).unwrap();
+}
+
+/// Length of that.
+fn begun_bytes(topic: TopicId) -> usize {
+    encode_request(9, &produce_request(topic, 16), 16).len()
 }
 
 #[test]
@@ -146,22 +175,15 @@ fn every_request_can_be_answered_overloaded() {
     let broker = without_memory(&site);
     let mut client = Raw::connect(broker.addr());
     let topic = client.create("t", topic_config());
-    // One holds nearly all there is, and more of the smallest request what it leaves.
-    let mut fill: Vec<Raw> = (0..100).map(|_| Raw::connect(broker.addr())).collect();
-    let stuck = half_a_request(&broker, topic, 1020 * KIB);
-    let smallest = ListTopicsRequest { prefix: String::new(), after: None, limit: 0 };
-    let frame = encode_request(1, &smallest, 0);
-    for half in &mut fill {
-        half.stream.write_all(&frame[..frame.len() - 1]).unwrap();
-    }
+    // One request holds all there is. One that finds no memory itself holds none: then the next does.
+    let mut large: Vec<Raw> = (0..20).map(|_| Raw::connect(broker.addr())).collect();
+    let overloaded = large.iter_mut().any(|large| {
+        begin_request(large, topic, (1 << 20) - begun_bytes(topic));
+        let reply: ListTopicsReply = client.ask(&ListTopicsRequest { prefix: String::new(), after: None, limit: 0 });
+        reply.error == ErrorCode::Overloaded
+    });
+    assert!(overloaded, "there is always memory");
     let begun = Instant::now();
-    loop {
-        let reply: ListTopicsReply = client.ask(&smallest);
-        if reply.error == ErrorCode::Overloaded {
-            break;
-        }
-        assert!(begun.elapsed() < HANG_GUARD, "there is always memory");
-    }
     let create = CreateTopicRequest { name: "new".to_owned(), config: TopicConfig::default(), validate_only: false };
     let reply: CreateTopicReply = client.ask(&create);
     assert_eq!(reply.error, ErrorCode::Overloaded);
@@ -169,8 +191,7 @@ fn every_request_can_be_answered_overloaded() {
     assert_eq!(reply.error, ErrorCode::Overloaded);
     let reply: FetchReply = client.ask(&fetch_request(topic, 0, 0, 0, 0));
     assert_eq!(reply.partitions[0].error, ErrorCode::Overloaded);
-    drop(fill);
-    drop(stuck);
+    drop(large);
     while client.try_produce(topic, 0, batch(&["v"])).error == ErrorCode::Overloaded {
         assert!(begun.elapsed() < HANG_GUARD, "the memory does not come back");
     }

@@ -2,8 +2,9 @@
 
 use crate::support::{Raw, Site, batch, fetch_request, noise, records, stop};
 use wire::{
-    AckLevel, Acks, Durability, ErrorCode, ListOffsetsPartition, ListOffsetsRequest, Offset, OffsetAt, PartitionIndex,
-    ProducePartition, ProduceReply, ProduceRequest, TimestampKind, TimestampMs, TopicConfig, TopicId,
+    AckLevel, Acks, Durability, ErrorCode, FetchPartition, FetchReply, FetchRequest, ListOffsetsPartition, ListOffsetsRequest,
+    Offset, OffsetAt, PartitionIndex, ProducePartition, ProduceReply, ProduceRequest, TimestampKind, TimestampMs, TopicConfig,
+    TopicId,
 };
 
 #[test]
@@ -202,5 +203,73 @@ fn what_is_not_there_is_said_to_be_unknown() {
     assert_eq!(client.try_produce(nowhere, 0, batch(&["v"])).error, ErrorCode::UnknownTopicOrPartition);
     assert_eq!(client.fetch(nowhere, 0, 0).0.error, ErrorCode::UnknownTopicOrPartition);
     assert_eq!(client.topic("nowhere").error, ErrorCode::UnknownTopicOrPartition);
+    stop(broker);
+}
+
+/// A request for these partitions from their beginning.
+fn fetch_many(topic: TopicId, partitions: impl Iterator<Item = u32>, bytes_each: u32, bytes_max: u32) -> FetchRequest {
+    let part = |partition| FetchPartition {
+        topic,
+        partition: PartitionIndex(partition),
+        offset: Offset(0),
+        max_bytes: bytes_each,
+        leader_epoch: None,
+    };
+    FetchRequest { max_wait_ms: 0, min_bytes: 1, max_bytes: bytes_max, partitions: partitions.map(part).collect() }
+}
+
+#[test]
+fn many_cold_partitions_are_read_in_the_order_of_the_request_and_within_its_bytes() {
+    const PARTITIONS: u32 = 40;
+    const VALUE: usize = 100 << 10;
+    let site = Site::new();
+    let mut config = site.config(2);
+    // Nothing is remembered.
+    config.memory.read_cache_bytes = "0".parse().unwrap();
+    config.memory.tail_cache_bytes = "0".parse().unwrap();
+    let broker = broker::start(config.clone()).unwrap();
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig { partitions: PARTITIONS, ..TopicConfig::default() });
+    for partition in 0..PARTITIONS {
+        for number in 0..3 {
+            client.produce(topic, partition, batch(&[noise(VALUE, u64::from(partition) * 10 + number)]));
+        }
+    }
+    stop(broker);
+    let broker = broker::start(config).unwrap();
+    let (mut client, _) = Raw::connect_to_shard(broker.addr(), Some(0));
+    let batch_bytes = batch(&[noise(VALUE, 1)]).len();
+
+    // (bytes for each partition, for all, batches expected of each partition, of all)
+    let cases = [
+        (1 << 20, 16 << 20, Some(3), 120),
+        // Two batches do not stand quite side by side on disk.
+        (2 * batch_bytes + 20_000, 16 << 20, Some(2), 80),
+        (1, 16 << 20, Some(1), 40),
+        (1 << 20, 10 * batch_bytes, None, 10),
+        (batch_bytes, 10 * batch_bytes, None, 10),
+        (1 << 20, 1, None, 1),
+    ];
+    for (bytes_each, bytes_max, of_each, of_all) in cases {
+        // Backwards, so that the order of the request is not that of the partitions.
+        let (bytes_each, bytes_max) = (u32::try_from(bytes_each).unwrap(), u32::try_from(bytes_max).unwrap());
+        client.send(&fetch_many(topic, (0..PARTITIONS).rev(), bytes_each, bytes_max), &[]);
+        let reply = client.receive();
+        let body: FetchReply = reply.body();
+        let mut bytes = reply.attachments();
+        let mut batches = 0;
+        for (part, partition) in body.partitions.iter().zip((0..PARTITIONS).rev()) {
+            assert_eq!((part.error, part.partition.0), (ErrorCode::None, partition), "{:?}", part.message);
+            let (own, rest) = bytes.split_at(part.batch_bytes as usize);
+            bytes = rest;
+            let found = records(own);
+            for (offset, value) in &found {
+                assert!(*value == noise(VALUE, u64::from(partition) * 10 + offset), "partition {partition}, offset {offset}");
+            }
+            assert!(of_each.is_none_or(|count| found.len() == count), "{} with {bytes_each} bytes each", found.len());
+            batches += found.len();
+        }
+        assert_eq!(batches, of_all, "with {bytes_each} bytes each and {bytes_max} for all");
+    }
     stop(broker);
 }
