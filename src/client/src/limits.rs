@@ -15,6 +15,9 @@ pub(crate) const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Frame buffers a connection remembers for its next frames.
 pub(crate) const FRAMES_POOLED_MAX: usize = 8;
 
+/// Bytes of them: what a consumer prefetches by default, so that its frames come from buffers that are warm.
+pub(crate) const FRAMES_POOLED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// A smaller frame gets a buffer of its own: allocating it costs less than looking for one.
 pub(crate) const FRAME_POOLED_BYTES_MIN: usize = 64 * 1024;
 
@@ -39,3 +42,4 @@ pub(crate) const UNKNOWN_PARTITION_ATTEMPTS_MAX: u32 = 5;
 
 const _: () = assert!(PRODUCES_PER_SHARD_MAX + FETCHES_PER_SHARD_MAX < CONNECTION_REQUESTS_MAX);
 const _: () = assert!(WRITE_SLICES_MAX <= 1024);
+const _: () = assert!(FRAME_POOLED_BYTES_MAX <= FRAMES_POOLED_BYTES_MAX);

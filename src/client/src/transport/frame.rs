@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wire::{AlignedVec, BatchError, FrameHeader, SharedBatch};
 
-use crate::limits::{FRAME_POOLED_BYTES_MAX, FRAME_POOLED_BYTES_MIN, FRAMES_POOLED_MAX};
+use crate::limits::{FRAME_POOLED_BYTES_MAX, FRAME_POOLED_BYTES_MIN, FRAMES_POOLED_BYTES_MAX, FRAMES_POOLED_MAX};
 
 /// The large buffers lately used on a connection. One whose batches are all gone is used again: a fresh one would have to be
 /// mapped, faulted in and zeroed.
@@ -37,10 +37,14 @@ impl FramePool {
         if !(FRAME_POOLED_BYTES_MIN..=FRAME_POOLED_BYTES_MAX).contains(&buffer.len()) {
             return;
         }
-        if self.recent.len() == FRAMES_POOLED_MAX {
+        self.recent.push(Arc::clone(buffer));
+        while self.recent.len() > FRAMES_POOLED_MAX || self.bytes() > FRAMES_POOLED_BYTES_MAX {
             self.recent.remove(0);
         }
-        self.recent.push(Arc::clone(buffer));
+    }
+
+    fn bytes(&self) -> usize {
+        self.recent.iter().map(|buffer| buffer.len()).sum()
     }
 }
 
@@ -104,6 +108,21 @@ mod tests {
         drop(first);
         let third = pool.take(bytes - 100);
         assert_eq!(third.as_ptr(), address);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_in_number_and_bytes() {
+        for bytes in [FRAME_POOLED_BYTES_MIN, FRAME_POOLED_BYTES_MAX / 3, FRAME_POOLED_BYTES_MAX] {
+            let mut pool = FramePool::default();
+            let mut in_use = Vec::new();
+            for _ in 0..2 * FRAMES_POOLED_MAX {
+                let buffer = pool.take(bytes);
+                pool.remember(&buffer);
+                in_use.push(buffer);
+                assert!(pool.recent.len() <= FRAMES_POOLED_MAX);
+                assert!(pool.bytes() <= FRAMES_POOLED_BYTES_MAX);
+            }
+        }
     }
 
     #[test]
