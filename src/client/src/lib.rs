@@ -5,7 +5,7 @@
 //!      │          │         │
 //!   ProducerCore  ConsumerCore             core/: what to send next, what a reply means (no sockets, no clock)
 //!      │          │         │
-//!   driver      driver      │              one task each: does what its core says
+//!   driver      driver      │              one task each: does what its core says, with requests.rs
 //!      └──────────┴─────────┘
 //!        ConnectionPool ── Connection      transport/: one connection per (broker, shard)
 //!        ClusterMap                        metadata, refreshed when a leader turns out to be wrong
@@ -53,6 +53,7 @@ mod limits;
 mod options;
 mod producer;
 mod record;
+mod requests;
 mod transport;
 
 pub use wire::{
