@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// Folders that hold no source of ours.
 const SKIPPED_FOLDERS: [&str; 5] = ["target", ".git", "golden", "corelane-data", "results"];
+/// Where peers of `perf peer` are installed, at the root only.
+const PEERS_FOLDER: &str = "peer";
 /// Endings of the files that are checked.
 const ENDINGS: [&str; 5] = ["rs", "toml", "md", "yaml", "sh"];
 
@@ -36,7 +38,8 @@ pub fn read(root: &Path) -> std::io::Result<Vec<Source>> {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if entry.file_type()?.is_dir() {
-                if !SKIPPED_FOLDERS.contains(&name.as_str()) {
+                let is_peers = name == PEERS_FOLDER && folder == root;
+                if !is_peers && !SKIPPED_FOLDERS.contains(&name.as_str()) {
                     folders.push(entry.path());
                 }
             } else if is_text(&entry.path()) {

@@ -9,6 +9,8 @@ const LATENCY_NS_MIN: u64 = 1_000;
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Significant digits of a histogram's values.
 const DIGITS: u8 = 3;
+/// The generator's own lateness may be this share of the latency at the 99th percentile.
+const DELAY_SHARE_MAX: f64 = 0.10;
 /// A percentile with fewer samples beyond it than this is chance, and is not stated.
 pub const SAMPLES_BEYOND_MIN: f64 = 10.0;
 
@@ -40,6 +42,13 @@ impl Latencies {
         self.intended.saturating_record(done_ns.saturating_sub(intended_ns));
         self.actual.saturating_record(done_ns.saturating_sub(sent_ns));
         self.delay.saturating_record(sent_ns.saturating_sub(intended_ns));
+    }
+
+    /// Why they say nothing about a broker, when the generator's own lateness is too large a part of them.
+    pub fn lateness(&self) -> Option<String> {
+        let (delay, latency) = (percentile_ms(&self.delay, 0.99)?, percentile_ms(&self.intended, 0.99)?);
+        let late = delay > latency * DELAY_SHARE_MAX;
+        late.then(|| format!("the generator was late: p99 delay {delay:.3} ms is above a tenth of p99 latency {latency:.3} ms"))
     }
 
     /// Adds what `other` holds.
@@ -149,6 +158,18 @@ mod tests {
     fn nothing_is_stated_of_an_empty_histogram() {
         let stated = Percentiles::of(&histogram());
         assert_eq!((stated.count, stated.p50_ms, stated.max_ms), (0, None, 0.0));
+    }
+
+    #[test]
+    fn lateness_of_more_than_a_tenth_is_told() {
+        let check = |delay_ns: u64, is_late: bool| {
+            let mut latencies = Latencies::default();
+            (0..1000).for_each(|_| latencies.record(0, delay_ns, 10_000_000));
+            assert_eq!(latencies.lateness().is_some(), is_late, "{delay_ns}");
+        };
+        check(900_000, false);
+        check(1_100_000, true);
+        assert_eq!(Latencies::default().lateness(), None);
     }
 
     #[test]

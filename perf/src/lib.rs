@@ -30,6 +30,8 @@ pub mod message;
 pub mod mock;
 pub mod omb;
 pub mod paths;
+#[cfg(feature = "peers")]
+pub mod peer;
 pub mod plan;
 pub mod plot;
 pub mod port;
@@ -75,6 +77,9 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars
     Limits(limits::LimitsArgs),
+    /// The same load against another broker, by its own client; perf/peers/*.sh starts one
+    #[cfg(feature = "peers")]
+    Peer(peer::PeerArgs),
     /// Draw the publish latencies of result files of `perf run` into one plot
     Plot(PlotArgs),
     /// Print what decides figures on this machine: CPU, kernel, io_uring, disk, file system, limits, steal time
@@ -108,6 +113,8 @@ pub fn main(args: Args) -> ExitCode {
     match args.command {
         Command::Run(args) => run::main(&args),
         Command::Compare(args) => compare::main(&args),
+        #[cfg(feature = "peers")]
+        Command::Peer(args) => peer::main(&args),
         Command::Limits(args) => limits::main(&args),
         Command::Bars(args) => bars::main(&args),
         Command::Plot(args) => match plot::compare(&args.results, &args.out) {

@@ -15,7 +15,7 @@ use crate::driver::link::Link;
 use crate::driver::producer::{Books, Pace, ProduceCounts, Producer};
 use crate::driver::session::{Session, Topic};
 use crate::driver::template::{Shape, Templates};
-use crate::latency::{self, Latencies, percentile_ms};
+use crate::latency::{self, Latencies};
 use crate::plan::Plan;
 use crate::verify::{Acknowledged, Counts, Delivered};
 use crate::workload::{Rate, Workload};
@@ -24,8 +24,6 @@ use crate::workload::{Rate, Workload};
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// The plan may slip by this share before a run says nothing.
 const SLIP_MAX: f64 = 0.01;
-/// The generator's own lateness may be this share of the latency at the 99th percentile.
-const DELAY_SHARE_MAX: f64 = 0.10;
 /// A generator that is busy for more than this share of the time limits what it measures.
 const BUSY_MAX: f64 = 0.95;
 /// A run whose broker answers fewer messages than this share of those offered did not sustain the rate.
@@ -335,12 +333,7 @@ fn invalid_by_generator(outcome: &Outcome, slip: f64) -> Vec<String> {
             outcome.busy * 100.0
         ));
     }
-    let p99 = |histogram| percentile_ms(histogram, 0.99);
-    if let (Some(delay), Some(latency)) = (p99(&outcome.publish.delay), p99(&outcome.publish.intended))
-        && delay > latency * DELAY_SHARE_MAX
-    {
-        reasons.push(format!("the generator was late: p99 delay {delay:.3} ms is above a tenth of p99 latency {latency:.3} ms"));
-    }
+    reasons.extend(outcome.publish.lateness());
     reasons
 }
 
