@@ -34,7 +34,7 @@ pub fn read(root: &Path) -> std::io::Result<Vec<Source>> {
     let mut sources = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder)? {
+        for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if entry.file_type()?.is_dir() {
