@@ -74,6 +74,14 @@ impl Stream {
         }
     }
 
+    /// Ends the direction to the peer: it sees the end behind what was written, and can go on writing to us.
+    pub fn shutdown_write(&self) {
+        match &self.inner {
+            Inner::Real(stream) => stream.shutdown_write(),
+            Inner::Simulated(stream) => stream.shutdown_write(),
+        }
+    }
+
     /// The address of the peer.
     pub fn peer_address(&self) -> Result<SocketAddr, NetError> {
         match &self.inner {

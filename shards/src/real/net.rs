@@ -91,9 +91,9 @@ impl Connection {
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
-    fn shutdown(&self) {
+    fn shutdown(&self, directions: Shutdown) {
         // Not connected any more is what is wanted.
-        let _ = rustix::net::shutdown(self.fd(), Shutdown::Both);
+        let _ = rustix::net::shutdown(self.fd(), directions);
     }
 }
 
@@ -101,7 +101,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Closing alone would not end the connection as long as a pending poll holds the socket.
         if !self.handed_over.get() {
-            self.shutdown();
+            self.shutdown(Shutdown::Both);
         }
     }
 }
@@ -159,7 +159,11 @@ impl Stream {
     }
 
     pub(crate) fn shutdown(&self) {
-        self.connection.shutdown();
+        self.connection.shutdown(Shutdown::Both);
+    }
+
+    pub(crate) fn shutdown_write(&self) {
+        self.connection.shutdown(Shutdown::Write);
     }
 
     pub(crate) fn peer_address(&self) -> Result<SocketAddr, NetError> {

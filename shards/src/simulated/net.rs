@@ -260,6 +260,10 @@ impl Stream {
         self.end.close();
     }
 
+    pub(crate) fn shutdown_write(&self) {
+        self.end.end_outgoing();
+    }
+
     pub(crate) fn peer_address(&self) -> Result<SocketAddr, NetError> {
         Ok(self.end.peer)
     }
@@ -281,11 +285,14 @@ impl Stream {
 }
 
 impl End {
-    fn close(&self) {
+    fn end_outgoing(&self) {
         let mut outgoing = self.outgoing.borrow_mut();
         outgoing.ended = true;
         outgoing.wake();
-        drop(outgoing);
+    }
+
+    fn close(&self) {
+        self.end_outgoing();
         let mut incoming = self.incoming.borrow_mut();
         incoming.unread = true;
         incoming.wake();

@@ -190,6 +190,33 @@ fn the_peer_sees_the_end_although_a_read_is_pending_on_a_busy_shard() {
     });
 }
 
+/// The peer has an answer and the end of the stream, and may still be in the middle of what it sends.
+#[test]
+fn the_peer_sees_the_end_of_one_direction_and_goes_on_in_the_other() {
+    on_shard(|| async {
+        let listener = listen();
+        let sent = client(listener.local_address(), |mut stream| {
+            let mut told = Vec::new();
+            stream.read_to_end(&mut told).unwrap();
+            assert_eq!(told, b"bye");
+            stream.write_all(&[7; 1 << 20]).unwrap();
+        });
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"bye").await.unwrap();
+        stream.shutdown_write();
+        let mut bytes = vec![0; 64 << 10];
+        let mut received = 0;
+        loop {
+            match stream.read(&mut bytes).await.unwrap() {
+                0 => break,
+                count => received += count,
+            }
+        }
+        executor::blocking(move || sent.join().unwrap()).await.unwrap();
+        assert_eq!(received, 1 << 20);
+    });
+}
+
 /// An accepted connection of glommio has no owner until it is bound.
 #[test]
 fn dropped_connections_leave_no_descriptor() {
