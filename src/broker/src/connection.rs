@@ -43,8 +43,8 @@ use wire::{Api, Body, ErrorCode, FrameError, FrameHeader};
 
 /// How long the last reply may take to leave when a connection is closed for an error.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
-/// How long what the client still sends is then thrown away. A socket closed with bytes unread resets the connection, and the error
-/// could be lost on its way.
+/// How long what the client still sends is then thrown away, while it already sees the end. A socket closed with bytes unread resets the
+/// connection, and the error could be lost on its way.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_READ_BYTES: usize = 64 << 10;
 
@@ -227,10 +227,11 @@ async fn serve(shard: Rc<Shard>, stream: Stream, counted: Counted, hello_deadlin
         End::Refused(correlation_id, refused) => {
             tracing::info!(client = %connection.client_id.borrow(), "connection refused: {}", refused.message);
             shard.counters.refused.set(shard.counters.refused.get() + 1);
+            connection.read_deadline.set(None);
             output::push(&shard, &connection, Reply::bare(hello::error_frame(correlation_id, &refused)));
             // A client that does not take it is not waited for.
             let _left = within(GOODBYE_WITHIN, connection.output.drained()).await;
-            let _left = within(LINGER, discard(&connection.stream)).await;
+            say_goodbye(&connection.stream).await;
         }
     }
     connection.close();
@@ -260,14 +261,17 @@ async fn read_requests(shard: &Rc<Shard>, connection: &Rc<Connection>) -> End {
 async fn turn_away(stream: &Stream) {
     let refused = Refused::new(ErrorCode::TooManyConnections, "the broker has limits.connections_max connections");
     let _written = within(GOODBYE_WITHIN, stream.write_all(&hello::error_frame(0, &refused))).await;
-    let _left = within(LINGER, discard(stream)).await;
+    say_goodbye(stream).await;
     stream.shutdown();
 }
 
-/// Reads and forgets until the client closes.
-async fn discard(stream: &Stream) {
+/// Lets the client see the end behind what was written, then reads and forgets until it closes or has had its time.
+async fn say_goodbye(stream: &Stream) {
+    stream.shutdown_write();
     let mut bytes = shards::buffer::allocate_plain(LINGER_READ_BYTES);
-    while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
+    let discard = async { while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {} };
+    // A client that goes on sending is cut off.
+    let _closed = within(LINGER, discard).await;
 }
 
 /// What a request in memory holds, given back when its reply has been written.

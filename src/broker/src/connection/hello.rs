@@ -17,14 +17,18 @@ use wire::{
 const PEEKED_BYTES_MAX: usize = 4096;
 /// Half a Hello has arrived: look again after this.
 const PEEK_AGAIN: Duration = Duration::from_millis(2);
+/// Once it has begun, the rest is waited for so long: a Hello is one packet. One that is still not whole is read on the shard that accepted it,
+/// where the end of the stream shows, which it does not behind bytes that were only looked at.
+const PEEK_WITHIN: Duration = Duration::from_millis(100);
 
 /// The name and version of this broker.
 pub(crate) const SERVER: &str = concat!("corelane ", env!("CARGO_PKG_VERSION"));
 
 /// Looks at the first frame without taking it from the socket, so that the connection can still go to the shard it names. `None` for
-/// whatever is not a plain Hello by the deadline: reading it will tell.
-pub(super) async fn shard_wanted(stream: &Stream, deadline: Monotonic) -> Option<u16> {
+/// whatever is not a plain Hello in time: reading it will tell.
+pub(super) async fn shard_wanted(stream: &Stream, mut deadline: Monotonic) -> Option<u16> {
     let mut bytes = [0; PEEKED_BYTES_MAX];
+    let mut begun = false;
     loop {
         let left = deadline.since(clock::monotonic());
         if left.is_zero() {
@@ -43,6 +47,10 @@ pub(super) async fn shard_wanted(stream: &Stream, deadline: Monotonic) -> Option
             if seen >= total {
                 return wire::decode_body::<HelloRequest>(&bytes[header.body_range()]).ok()?.shard_wanted;
             }
+        }
+        if !begun {
+            begun = true;
+            deadline = deadline.min(clock::monotonic() + PEEK_WITHIN);
         }
         clock::sleep(PEEK_AGAIN).await;
     }
