@@ -3,6 +3,7 @@
 
 mod admin;
 mod consume;
+mod hostile;
 mod mock;
 mod produce;
 mod restart;
