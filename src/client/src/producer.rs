@@ -101,9 +101,7 @@ impl Producer {
     /// sending come from the future returned.
     pub async fn send(&self, record: Record<'_>) -> Result<DeliveryFuture> {
         let topic = self.handle.client.topic(record.topic).await.map_err(|error| error.during("produce"))?;
-        let bytes = self.cost_of(record.content_bytes(), record.topic)?;
-        let permit = Arc::clone(&self.handle.shared.memory).acquire_many_owned(bytes).await;
-        let permit = permit.map_err(|_| ClientError::closed("produce"))?;
+        let permit = self.reserve(record.content_bytes(), record.topic).await?;
         self.accept(&topic, &record, permit)
     }
 
@@ -135,9 +133,7 @@ impl Producer {
     /// As `send`; and the bytes are not one whole batch of records.
     pub async fn send_batch(&self, topic: &str, partition: u32, batch: Bytes) -> Result<DeliveryFuture> {
         let info = self.handle.client.topic(topic).await.map_err(|error| error.during("produce"))?;
-        let bytes = self.cost_of(batch.len(), topic)?;
-        let permit = Arc::clone(&self.handle.shared.memory).acquire_many_owned(bytes).await;
-        let permit = permit.map_err(|_| ClientError::closed("produce"))?;
+        let permit = self.reserve(batch.len(), topic).await?;
         let mut core = self.handle.shared.open_core()?;
         let (delivery, wake) = core.push_batch(Instant::now().into_std(), &info, partition, batch, Some(permit))?;
         drop(core);
@@ -195,6 +191,13 @@ impl Producer {
             unfinished_batches: shared.core().unfinished_batches(),
             buffered_bytes: shared.memory_bytes_max - shared.memory.available_permits(),
         }
+    }
+
+    /// Waits for the memory of a record or batch.
+    async fn reserve(&self, content_bytes: usize, topic: &str) -> Result<Reservation> {
+        let bytes = self.cost_of(content_bytes, topic)?;
+        let permit = Arc::clone(&self.handle.shared.memory).acquire_many_owned(bytes).await;
+        permit.map_err(|_| ClientError::closed("produce"))
     }
 
     /// Memory taken by a record or batch of `content_bytes`.
