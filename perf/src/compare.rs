@@ -98,7 +98,7 @@ fn run(args: &CompareArgs) -> Result<bool, CompareError> {
     let row = |(a, b): &(&Figure, &Figure)| Some(Row { name: a.name.clone(), sides: [a.against_limit()?, b.against_limit()?] });
     let rows: Vec<Row> = pairs.iter().filter_map(row).collect();
     let names = [&before, &after].map(Results::title);
-    match against_limits::draw(&args.out, "value / bar", &before.machine, &names, &rows) {
+    match against_limits::draw(&args.out, "bars of two runs", &before.machine, &names, &rows) {
         Ok(()) => println!("\n{}", args.out.display()),
         // Counts whose bar is 0 have no ratio to draw.
         Err(PlotError::Empty) => {}

@@ -9,12 +9,15 @@
 //!
 //!   limits    the same disk, sockets and core without a broker: raw writes, loopback, receive-and-drop, bare pipeline
 //!   bars      broker / limit, in interleaved pairs; median, spread, verdict
+//!   compare   two result files of bars, figure by figure
+//!   peer      the same plan, messages and checks against another broker, by its own client (feature `peers`)
 //! ```
 //!
 //! Invariants:
 //! - A message's latency counts from the time at which the plan wanted it sent, whether or not the broker was answering then.
 //! - A figure is never printed without what makes it true: offered and achieved rate, errors, backlog, sample count.
 //! - A message lost, duplicated, reordered or damaged fails the run, whatever its latency.
+//! - What is recorded names no folder, host or kernel command line: results are committed as they are.
 //! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker.
 
 pub mod bars;

@@ -94,6 +94,8 @@ pub struct Figures {
     pub failed: u64,
     /// Batches sent again after a refusal that allowed it.
     pub retried: u64,
+    /// Fetches refused for a reason that passes.
+    pub fetches_refused: u64,
     /// The last refusal.
     pub last_refusal: Option<String>,
     /// Messages queued or in flight when the measured time began and ended.
@@ -295,6 +297,7 @@ impl Trial<'_> {
                 messages_per_request: outcome.totals.acked as f64 / outcome.totals.requests.max(1) as f64,
                 failed: outcome.totals.failed,
                 retried: outcome.totals.retried,
+                fetches_refused: outcome.fetches_refused,
                 last_refusal: outcome.books.last_refusal.as_ref().map(|(code, message)| {
                     format!("{code}{}", message.as_ref().map(|text| format!(": {text}")).unwrap_or_default())
                 }),

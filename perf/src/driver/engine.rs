@@ -216,6 +216,7 @@ impl Engine<'_> {
             sent: end.counts.sent - begin.counts.sent,
             acked: end.counts.acked - begin.counts.acked,
             consumed: end.consumed - begin.consumed,
+            fetches_refused: self.load.inbox.refused,
             totals: self.load.books.counts,
             publish: self.publish,
             end_to_end: self.end_to_end,

@@ -150,7 +150,7 @@ pub fn write(
             let entry = opcode::Fsync::new(file.fd()).flags(io_uring::types::FsyncFlags::DATASYNC).build();
             push(&mut ring, &entry.user_data(SYNC));
             wait(&mut ring)?;
-            let result = ring.completion().next().map_or(0, |entry| entry.result());
+            let result = ring.completion().next().expect("the sync is all that was in flight").result();
             check(result, 0, &operation)?;
             run.unsynced = 0;
             continue;

@@ -30,7 +30,13 @@ pub(super) fn text(report: &Report<'_>) -> String {
     }
     row("generator", format!("{:.0} % busy", figures.generator_busy * 100.0));
     let refusal = figures.last_refusal.as_ref().map(|text| format!(" (last: {text})")).unwrap_or_default();
-    row("errors", format!("{} failed, {} sent again{refusal}", figures.failed, figures.retried));
+    row(
+        "errors",
+        format!(
+            "{} failed, {} sent again, {} fetches refused{refusal}",
+            figures.failed, figures.retried, figures.fetches_refused
+        ),
+    );
     row(
         "backlog",
         format!(

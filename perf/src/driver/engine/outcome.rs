@@ -47,6 +47,8 @@ pub struct Outcome {
     pub acked: u64,
     /// Messages consumed in the measured time.
     pub consumed: u64,
+    /// Fetches refused for a reason that passes, over the whole run.
+    pub fetches_refused: u64,
     /// Over the whole run.
     pub totals: ProduceCounts,
     /// Publish latencies of messages due in the measured time.
