@@ -23,7 +23,8 @@ pub enum Target {
 /// How the operation goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It fails with this errno. A failed write may have landed in part; a failed sync loses track of what it should have synced.
+    /// It fails with this errno. A failed write may have landed in part, or, if it had to be durable, whole in a cache; a failed sync loses track of
+    /// what it should have synced.
     Errno(i32),
     /// The write ends early, at a page.
     ShortWrite,

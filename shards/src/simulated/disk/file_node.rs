@@ -125,6 +125,12 @@ impl FileNode {
         self.pending.push(Pending { sequence, abandoned: false, change });
     }
 
+    /// A write that had to be durable and whose sync failed: reads see it, and no later sync covers it.
+    pub(super) fn change_in_cache(&mut self, sequence: u64, change: Change) {
+        self.current.apply(&change);
+        self.pending.push(Pending { sequence, abandoned: true, change });
+    }
+
     /// A write that was durable when it completed. The inode goes with it, and so does every earlier change of the length.
     pub(super) fn write_durably(&mut self, first_page: u64, pages: Vec<Rc<Page>>) {
         let range = first_page..first_page + pages.len() as u64;

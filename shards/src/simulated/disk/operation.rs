@@ -321,12 +321,15 @@ impl DiskState {
     fn fail(&mut self, operation: &Operation, errno: Errno, random: &mut Random) {
         let sequence = self.sequence;
         match &operation.request {
-            Request::Write { node, position, pages, .. } if errno != libc::ENOSPC => {
+            Request::Write { node, position, pages, durably } if errno != libc::ENOSPC => {
                 let first_page = position / PAGE_BYTES as u64;
+                let Ok(file) = self.tree.file_mut(*node) else { return };
+                if *durably && random.chance(1, 2) {
+                    // The transfer went well, and what failed is the sync behind it.
+                    return file.change_in_cache(sequence, Change::Data { first_page, pages: pages.clone() });
+                }
                 for (number, page) in (first_page..).zip(pages) {
-                    if random.chance(1, 2)
-                        && let Ok(file) = self.tree.file_mut(*node)
-                    {
+                    if random.chance(1, 2) {
                         file.change(sequence, Change::Data { first_page: number, pages: vec![page.clone()] });
                     }
                 }

@@ -39,6 +39,24 @@ fn a_sync_after_a_failed_sync_lies() {
 }
 
 #[test]
+fn a_durable_write_that_fails_may_be_read_until_the_power_goes() {
+    let in_cache = (0..40).filter(|seed| {
+        let disk = new_disk();
+        disk.inject(Fault::once(Target::Write, FaultKind::Errno(libc::EIO)).on("/a"));
+        finish_on(&disk, *seed, async {
+            let file = create("/a", OpenOptions::creating_new().with_dsync()).await;
+            file.write_at(0, pages(1, 1)).await.unwrap_err();
+            file.fdatasync().await.unwrap();
+            crate::disk::sync_dir("/".as_ref()).await.unwrap();
+        });
+        let was_read = disk.contents("/a".as_ref()) == Some(vec![1; 4096]);
+        disk.crash(CrashMode::PowerCutDropsAll, *seed);
+        was_read && disk.contents("/a".as_ref()) != Some(vec![1; 4096])
+    });
+    assert!(in_cache.count() > 5);
+}
+
+#[test]
 fn a_lost_write_is_reported_done_and_is_not_there() {
     let disk = new_disk();
     disk.inject(Fault::once(Target::Write, FaultKind::LostWrite).after(1));
