@@ -89,7 +89,11 @@ fn is_due(partition: &Partition, reach: Reach, old_block: u64) -> bool {
 async fn states(shard: &Rc<Shard>) -> Result<(CheckpointWriter, u64), LogFailed> {
     let mut writer = CheckpointWriter::new(&shard.disk);
     let mut oldest = u64::MAX;
+    let mut moved = shard.moved.borrow().clone().into_iter().peekable();
     for partition in all(shard) {
+        while let Some(state) = moved.next_if(|state| state.key < partition.key) {
+            writer.add(&state);
+        }
         let _lock = shard.lock_segments(&partition).await;
         shard.failure.check()?;
         {
@@ -107,6 +111,7 @@ async fn states(shard: &Rc<Shard>) -> Result<(CheckpointWriter, u64), LogFailed>
         }
         executor::yield_if_needed().await;
     }
+    moved.for_each(|state| writer.add(&state));
     Ok((writer, oldest))
 }
 

@@ -10,6 +10,7 @@
 //!                                      segments, one file after the other ──► index, one direct read
 //!
 //!   a start:  recover every shard directory ──► barrier ──► ShardLog::open with the partitions that the shard owns now
+//!             ──► barrier ──► ShardLog::forget_moved, retire the directories that no shard has any more
 //! ```
 //!
 //! Invariants:
@@ -52,6 +53,7 @@ mod reader;
 mod recovery;
 mod remove;
 pub mod replay;
+mod retire;
 mod seal;
 mod segment_file;
 mod segment_fill;
@@ -80,6 +82,7 @@ pub use partition_log::{PartitionLog, SegmentInfo};
 pub use partition_state::{OffsetRange, PartitionState, SegmentState};
 pub use reader::ReadError;
 pub use recovery::{RecoverError, Recovered, RecoveryReport, newest, recover};
+pub use retire::retire;
 pub use shard::Committed;
 pub use shard_log::{CreateError, OpenError, ShardLog};
 pub use start::StartError;

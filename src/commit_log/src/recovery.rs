@@ -29,6 +29,9 @@ use writer::Writer;
 /// Files looked for at the same time: each is a system call that may wait for the disk.
 const LOOKS_AT_ONCE: usize = 32;
 
+const UNREADABLE_CHECKPOINT: &str =
+    "the newest checkpoint cannot be read, and the one before it does not know what came after it";
+
 /// What recovery found in one directory.
 #[derive(Debug, Default)]
 pub struct Recovered {
@@ -124,7 +127,7 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     let Some(superblock) = found.superblock else { return Ok(Recovered::default()) };
     let disk: Arc<Path> = Arc::from(directory.disk());
     let folder = directory.path();
-    let (partitions, replay_from, boot) = match found.checkpoint {
+    let (mut partitions, replay_from, boot) = match found.checkpoint {
         Some(checkpoint) => (checkpoint.partitions, checkpoint.replay_from, checkpoint.boot),
         None => (Vec::new(), ReplayStart { file_sequence: 1, position: BLOCK_BYTES as u64, block_sequence: 1 }, 0),
     };
@@ -132,6 +135,10 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     let mut report = RecoveryReport::default();
     let files: Vec<u64> = found.files.into_iter().filter(|sequence| *sequence >= replay_from.file_sequence).collect();
     if files.is_empty() {
+        for state in partitions.iter_mut().filter(|_| found.newer_unreadable) {
+            state.lossy = true;
+            report.lossy.push((state.key, UNREADABLE_CHECKPOINT.to_owned()));
+        }
         return Ok(Recovered { partitions, boot_max, report });
     }
 
@@ -139,6 +146,9 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     let verdict = judge(replay_from, &log.scan().await?);
     let mut replay = Replay::new(disk.clone(), superblock.boot, partitions);
     fold(&log, &verdict, &mut replay, &folder, &mut report).await?;
+    if found.newer_unreadable {
+        replay.distrust_all();
+    }
     for (segment, tail) in tails::scan_all(superblock.storage_id, replay.scans()).await? {
         report.direct_bytes += tail.as_ref().map_or(0, |tail| tail.end_position() - tail.from_position);
         replay.scanned(segment.key, segment.base, tail);
@@ -184,7 +194,8 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     }
 
     report.replayed_batches = finished.batches;
-    report.lossy = finished.suspects.iter().map(|key| (*key, reason(&checkpoint, *key, &verdict))).collect();
+    report.lossy =
+        finished.suspects.iter().map(|key| (*key, reason(&checkpoint, *key, &verdict, found.newer_unreadable))).collect();
     for (key, reason) in &report.lossy {
         tracing::error!(partition = %key, reason, "acknowledged data of a partition may be lost");
     }
@@ -223,10 +234,11 @@ async fn fold(
     Ok(())
 }
 
-fn reason(checkpoint: &Checkpoint, key: PartitionKey, verdict: &Verdict) -> String {
+fn reason(checkpoint: &Checkpoint, key: PartitionKey, verdict: &Verdict, is_distrusted: bool) -> String {
     let at = checkpoint.partitions.binary_search_by_key(&key, |state| state.key);
     let lost = at.map_or(&[][..], |at| &checkpoint.partitions[at].lost);
     match (lost, verdict.lost.as_slice()) {
+        ([], []) if is_distrusted => UNREADABLE_CHECKPOINT.to_owned(),
         ([], []) => "its end is below what was acknowledged".to_owned(),
         ([], blocks) => format!("log blocks {blocks:?} are damaged and may have held batches of it"),
         (ranges, _) => {

@@ -134,6 +134,13 @@ impl Replay {
         Ok(())
     }
 
+    /// The checkpoint is older than one that cannot be read: any partition may have been hit.
+    pub fn distrust_all(&mut self) {
+        for partition in self.partitions.values_mut() {
+            partition.suspect = true;
+        }
+    }
+
     /// Acknowledged blocks are missing before the next record. What may have stood in them, and what is made of it:
     ///
     /// | lost record | what shows | verdict |
@@ -143,7 +150,8 @@ impl Replay {
     /// | creation | later records of an unknown partition | it is kept, lossy |
     /// | creation after a deletion | the same, or nothing | the same; the files of the deleted one stay |
     pub fn hole(&mut self) {
-        for partition in self.partitions.values_mut() {
+        // A partition of an earlier boot has moved to another directory, or was not opened since: no block of this log is about it.
+        for partition in self.partitions.values_mut().filter(|partition| partition.state.boot == self.boot) {
             partition.hole();
         }
         self.perhaps_made_again.append(&mut self.deleted);

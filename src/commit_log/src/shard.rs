@@ -21,7 +21,7 @@ use crate::segment_index::IndexCache;
 use crate::stats::Counters;
 use crate::tail_cache::TailCache;
 use crate::wal::Wal;
-use crate::{AppendError, LogFailed, LogOptions, PartitionOptions, ShardDirectory};
+use crate::{AppendError, LogFailed, LogOptions, PartitionOptions, PartitionState, ShardDirectory};
 
 /// A partition's durable end has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub(crate) struct Shard {
     pub(crate) options: LogOptions,
     pub(crate) storage_id: u64,
     pub(crate) partitions: RefCell<HashMap<PartitionKey, Rc<Partition>>>,
+    /// Partitions that belong to other directories from this start on, by key: named by every checkpoint until those name them too.
+    pub(crate) moved: RefCell<Vec<PartitionState>>,
     pub(crate) queue: RefCell<Queue>,
     /// There is something for the commit loop.
     pub(crate) work: Notify,

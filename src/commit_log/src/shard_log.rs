@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use shards::disk::{self, DiskError};
 use shards::executor;
 use shards::sync::Semaphore;
@@ -65,11 +66,17 @@ pub enum CreateError {
 impl ShardLog {
     /// Second phase of a start: goes on where recovery of all directories ended, with the partitions that this shard owns now. Returns when a
     /// checkpoint that names them is on stable storage and a write-ahead file is ready.
+    ///
+    /// That checkpoint still names the partitions which the directory had and the shard does not own any more, since the directory that has them
+    /// now may not be open yet: see [`ShardLog::forget_moved`].
     pub async fn open(options: LogOptions, directory: ShardDirectory, states: Vec<PartitionState>) -> Result<Self, OpenError> {
         options.check();
         let start = start::prepare(&directory, &options).await?;
         let states = inventory::take(directory.disk(), states).await?;
+        let owned: HashSet<PartitionKey> = states.iter().map(|state| state.key).collect();
+        let moved = start.partitions.iter().filter(|state| !owned.contains(&state.key)).cloned().collect();
         let shard = Rc::new(new_shard(options, directory, start));
+        shard.moved.replace(moved);
         for state in states {
             assert!(state.boot < shard.options.boot, "the boot number is above all recovered ones");
             let inner = Inner::recovered(&shard, &state);
@@ -86,6 +93,15 @@ impl ShardLog {
         executor::spawn_background(background::run_checkpoints(shard.clone())).detach();
         executor::spawn_background(space::watch(shard.clone())).detach();
         Ok(Self { shard })
+    }
+
+    /// Third phase of a start, when the logs of all shards are open: no other directory needs to be told any more what this one had. Until then a
+    /// crash finds each partition in at least one of them.
+    pub async fn forget_moved(&self) -> Result<(), LogFailed> {
+        if std::mem::take(&mut *self.shard.moved.borrow_mut()).is_empty() {
+            return Ok(());
+        }
+        self.checkpoint().await
     }
 
     /// Begins a partition, empty. It can be appended to at once; it exists after a crash as soon as an append to it is durable, or when
@@ -212,6 +228,7 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         disk: Arc::from(directory.disk()),
         storage_id: start.wal.storage_id,
         partitions: RefCell::default(),
+        moved: RefCell::default(),
         queue: RefCell::default(),
         work: Default::default(),
         progress: Default::default(),

@@ -13,7 +13,7 @@ use crate::format::file_header::{self, PreviousFile};
 use crate::format::superblock::{SUPERBLOCK_NAME, Superblock};
 use crate::limits::CHECKPOINT_BYTES_MAX;
 use crate::wal::WalStart;
-use crate::{LogOptions, ShardDirectory};
+use crate::{LogOptions, PartitionState, ShardDirectory};
 
 /// Why a shard directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +66,8 @@ pub enum StartError {
 pub(crate) struct Found {
     pub(crate) superblock: Option<Superblock>,
     pub(crate) checkpoint: Option<Checkpoint>,
+    /// A newer one is there and cannot be read: what it said beyond `checkpoint` is lost.
+    pub(crate) newer_unreadable: bool,
     /// Write-ahead files by sequence, ascending.
     pub(crate) files: Vec<u64>,
     pub(crate) checkpoint_number: u64,
@@ -77,11 +79,14 @@ pub(crate) struct Start {
     pub(crate) wal: WalStart,
     pub(crate) spare: Vec<u64>,
     pub(crate) checkpoint_number: u64,
+    /// The partitions that its checkpoint names.
+    pub(crate) partitions: Vec<PartitionState>,
 }
 
 /// Reads a shard's folder; an absent one is empty.
 pub(crate) async fn look(directory: &ShardDirectory) -> Result<Found, StartError> {
-    let mut found = Found { superblock: None, checkpoint: None, files: Vec::new(), checkpoint_number: 0 };
+    let mut found =
+        Found { superblock: None, checkpoint: None, newer_unreadable: false, files: Vec::new(), checkpoint_number: 0 };
     let folder = directory.path();
     let entries = match disk::list_dir(&folder).await {
         Ok(entries) => entries,
@@ -103,6 +108,7 @@ pub(crate) async fn look(directory: &ShardDirectory) -> Result<Found, StartError
         let superblock = superblock.map_err(|error| StartError::Superblock { path: path.display().to_string(), error })?;
         found.superblock = Some(superblock);
         found.checkpoint = read_checkpoint(directory, superblock.storage_id, &checkpoints).await?;
+        found.newer_unreadable = found.checkpoint.as_ref().is_some_and(|read| read.sequence < found.checkpoint_number);
     }
     Ok(found)
 }
@@ -150,7 +156,8 @@ pub(crate) async fn prepare(directory: &ShardDirectory, options: &LogOptions) ->
         next_file_sequence: next_file,
         previous: PreviousFile { file_sequence: next_file - 1, end_position: 0, end_block_sequence: next_block },
     };
-    Ok(Start { wal, spare, checkpoint_number: found.checkpoint_number })
+    let partitions = found.checkpoint.map_or_else(Vec::new, |checkpoint| checkpoint.partitions);
+    Ok(Start { wal, spare, checkpoint_number: found.checkpoint_number, partitions })
 }
 
 async fn write_superblock(

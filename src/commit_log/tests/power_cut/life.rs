@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use commit_log::{LogFailed, LogOptions, PartitionState, ShardDirectory, ShardLog, newest, recover};
+use commit_log::{LogFailed, LogOptions, ShardLog};
 use shards::simulated::{CrashMode, CrashPoint, Disk, Fault, Outcome, SimOptions, Simulation};
 use shards::{clock, disk};
 
+use crate::logs::{Found, Logs};
 use crate::oracle::{Existence, Judgement, Oracle, check_partition};
 use crate::work::Work;
 
@@ -26,6 +27,7 @@ pub(crate) struct Life {
     /// Armed once the start has been checked.
     pub(crate) fault: Option<Fault>,
     pub(crate) options: LogOptions,
+    pub(crate) shards: u16,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl World {
         let (crash, crash_mode) = (life.crash, life.crash_mode);
         let options = SimOptions { crash, crash_mode, time_max: TIME_MAX, ..SimOptions::default() };
         let doing = Rc::new(RefCell::new(Vec::new()));
-        let opened = Rc::new(RefCell::new(None));
+        let opened = Rc::new(RefCell::new(Logs::default()));
         let program = Program {
             doing: doing.clone(),
             lying_disk: false,
@@ -72,6 +74,7 @@ impl World {
             steps: life.steps,
             fault: life.fault.clone().map(|fault| (self.disk.clone(), fault)),
             options: life.options,
+            shards: life.shards,
         };
         if std::env::var_os("CORELANE_STORY").is_some() {
             eprintln!(
@@ -102,7 +105,7 @@ impl World {
                 Ended::Crashed
             }
             Outcome::Stuck => {
-                let stats = opened.as_ref().map(ShardLog::stats);
+                let stats: Vec<_> = opened.all().iter().map(ShardLog::stats).collect();
                 panic!("the log is stuck while {:?}: {:?}, {stats:#?}", stage.get(), doing.borrow());
             }
         }
@@ -119,13 +122,13 @@ struct Program {
     steps: u64,
     fault: Option<(Disk, Fault)>,
     lying_disk: bool,
-    opened: Rc<RefCell<Option<ShardLog>>>,
+    opened: Rc<RefCell<Logs>>,
     options: LogOptions,
+    shards: u16,
 }
 
 impl Program {
     async fn run(mut self) -> Ended {
-        let directory = ShardDirectory::new(DISK, 0);
         // Whoever configures a data directory makes it; the log begins below it.
         let made = async {
             disk::create_dir_all(DISK.as_ref()).await?;
@@ -134,32 +137,24 @@ impl Program {
         if let Err(error) = made.await {
             return Ended::Refused(error.to_string());
         }
-        let recovered = match recover(&directory).await {
-            Ok(recovered) => recovered,
-            Err(error) => return Ended::Refused(error.to_string()),
+        let oracle = self.oracle.clone();
+        let found = match Found::recover(DISK.as_ref(), move |count| count(&mut oracle.borrow_mut().coverage)).await {
+            Ok(found) => found,
+            Err(error) => return Ended::Refused(error),
         };
-        {
-            let coverage = &mut self.oracle.borrow_mut().coverage;
-            coverage.blocks_replayed += recovered.report.replayed_blocks;
-            coverage.batches_replayed += recovered.report.replayed_batches;
-            coverage.direct_bytes_recovered += recovered.report.direct_bytes;
-        }
-        self.options.boot = recovered.boot_max + 1;
-        let states: Vec<PartitionState> = newest(recovered.partitions);
-        let losses = recovered.report.lossy;
+        let losses = found.lossy.clone();
         if self.judgement == Judgement::Strict {
-            let hit = |state: &&PartitionState| losses.iter().any(|(key, _)| *key == state.key);
-            let states: Vec<_> = states.iter().filter(hit).collect();
-            assert!(losses.is_empty(), "called lossy without damage: {losses:?}: {states:#?}");
+            assert!(losses.is_empty(), "called lossy without damage: {losses:?}: {:#?}", found.hit());
         }
-        let log = match ShardLog::open(self.options.clone(), directory, states).await {
-            Ok(log) => log,
-            Err(error) => return Ended::Refused(error.to_string()),
+        let logs = match found.open(DISK.as_ref(), &self.options, self.shards).await {
+            Ok(logs) => logs,
+            Err(error) => return Ended::Refused(error),
         };
-        *self.opened.borrow_mut() = Some(log.clone());
+        *self.opened.borrow_mut() = logs.clone();
+        self.oracle.borrow_mut().opened(self.shards);
         self.stage.set(Stage::Checking);
         let reported: Vec<_> = losses.iter().map(|(key, _)| *key).collect();
-        let partitions = log.partitions();
+        let partitions = logs.partitions();
         let names: Vec<_> = partitions.iter().map(|partition| partition.key()).collect();
         self.oracle.borrow_mut().check_names(&names, self.judgement, !reported.is_empty());
         self.oracle.borrow_mut().adopt(&names);
@@ -171,27 +166,30 @@ impl Program {
             self.lying_disk = true;
             disk.inject(fault);
         }
-        let ended = self.work_and_close(&log).await;
-        let stats = log.stats();
+        let ended = self.work_and_close(&logs).await;
         let coverage = &mut self.oracle.borrow_mut().coverage;
-        coverage.direct_writes += stats.direct_writes;
-        coverage.groups += stats.groups;
-        coverage.checkpoints += stats.checkpoints;
+        for stats in logs.all().iter().map(ShardLog::stats) {
+            coverage.direct_writes += stats.direct_writes;
+            coverage.groups += stats.groups;
+            coverage.checkpoints += stats.checkpoints;
+        }
         match ended {
             Ok(()) => Ended::Closed,
             Err(failed) => Ended::Failed(failed),
         }
     }
 
-    async fn work_and_close(&self, log: &ShardLog) -> Result<(), LogFailed> {
-        // Through the cell, which is emptied at the end: a callback that owned its log would keep it for ever.
-        let opened = self.opened.clone();
-        log.on_commit(move |_| {
-            let failure = opened.borrow().as_ref().and_then(ShardLog::failure);
-            assert_eq!(failure, None, "an acknowledgement after the storage failed");
-        });
+    async fn work_and_close(&self, logs: &Logs) -> Result<(), LogFailed> {
+        for (number, log) in logs.all().iter().enumerate() {
+            // Through the cell, which is emptied at the end: a callback that owned its log would keep it for ever.
+            let opened = self.opened.clone();
+            log.on_commit(move |_| {
+                let failure = opened.borrow().all().get(number).and_then(ShardLog::failure);
+                assert_eq!(failure, None, "an acknowledgement after the storage failed");
+            });
+        }
         let work = Work {
-            log: log.clone(),
+            logs: logs.clone(),
             oracle: self.oracle.clone(),
             next_partition: self.next_partition.clone(),
             in_checkpoint: self.in_checkpoint.clone(),
@@ -201,7 +199,7 @@ impl Program {
         let worked = if self.steps > 0 { work.run(self.steps).await } else { Ok(()) };
         self.stage.set(Stage::Closing);
         let closed = match worked {
-            Ok(()) => log.close().await,
+            Ok(()) => logs.close().await,
             Err(failed) => Err(failed),
         };
         if closed.is_err() {
@@ -215,7 +213,7 @@ impl Program {
                 expected.existence = Existence::Present;
             }
             if expected.existence == Existence::Present {
-                let marks = log.partition(*key).map(|partition| partition.watermarks());
+                let marks = logs.partition(*key).map(|partition| partition.watermarks());
                 let marks = marks.unwrap_or_else(|| panic!("{key:?} is gone at the close"));
                 assert_eq!(marks.durable_end.0, expected.appended_end, "{key:?}: a close makes everything durable");
                 expected.acknowledged(marks.durable_end.0);

@@ -14,6 +14,7 @@
 mod coverage;
 mod damage;
 mod life;
+mod logs;
 mod oracle;
 mod plan;
 mod work;
@@ -24,8 +25,11 @@ use std::thread;
 
 use coverage::Coverage;
 
+/// What an ordinary test run has time for.
+const SEEDS_DEFAULT: u64 = 60;
+
 /// Below this many seeds a fault may happen not to occur.
-const SEEDS_FOR_COVERAGE: u64 = 60;
+const SEEDS_FOR_COVERAGE: u64 = 200;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
@@ -62,7 +66,7 @@ fn run_seeds(next: &AtomicU64, end: u64) -> (Coverage, Vec<u64>) {
 #[test]
 fn what_was_acknowledged_survives_every_crash() {
     let first = number("CORELANE_FIRST_SEED", 1);
-    let count = number("CORELANE_SEEDS", SEEDS_FOR_COVERAGE);
+    let count = number("CORELANE_SEEDS", SEEDS_DEFAULT);
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let threads = number("CORELANE_THREADS", cores);
     let next = AtomicU64::new(first);

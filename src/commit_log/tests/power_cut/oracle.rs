@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use commit_log::{PartitionLog, ReadError};
+use commit_log::{EpochStart, PartitionLog, ReadError};
 use wire::batch::HEADER_BYTES;
 use wire::{BatchHeader, Offset, PartitionKey, verify_batch};
 
@@ -14,6 +14,8 @@ use crate::coverage::Coverage;
 pub(crate) struct Oracle {
     pub(crate) partitions: BTreeMap<PartitionKey, Expected>,
     pub(crate) coverage: Coverage,
+    /// Shards of the last start.
+    pub(crate) shards: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
@@ -125,6 +127,19 @@ impl Expected {
         truncated || (boundary && (self.acknowledged_end..=self.appended_end).contains(&end))
     }
 
+    /// The epochs are those that the batches from `start` to `end` bear, but for a newest one that has no batch (yet, or any more).
+    fn check_epochs(&self, key: PartitionKey, start: u64, end: u64, found: &[EpochStart]) {
+        let mut due: Vec<(u32, u64)> = Vec::new();
+        for batch in self.batches.iter().filter(|batch| batch.next > start && batch.next <= end) {
+            if due.last().is_none_or(|(epoch, _)| *epoch != batch.epoch) {
+                due.push((batch.epoch, batch.base.max(start)));
+            }
+        }
+        let found = found.iter().map(|entry| (entry.epoch.0, entry.start.0.max(start)));
+        let found: Vec<(u32, u64)> = found.filter(|(_, first)| *first < end).collect();
+        assert_eq!(found, due, "{key:?}: epochs of {start}..{end}");
+    }
+
     /// Checks that `bytes` are whole batches of this partition, the first of which holds `from`. Returns where they end. `revived`: batches that
     /// were cut may be back, because the record of the cut was damaged and that was reported.
     pub(crate) fn check_bytes(&self, key: PartitionKey, from: u64, bytes: &[u8], revived: bool) -> u64 {
@@ -162,6 +177,12 @@ impl Expected {
 }
 
 impl Oracle {
+    /// A start got as far as open logs.
+    pub(crate) fn opened(&mut self, shards: u16) {
+        let last = self.shards.replace(shards);
+        self.coverage.shard_counts_changed += u64::from(last.is_some_and(|last| last != shards));
+    }
+
     pub(crate) fn expect(&mut self, key: PartitionKey) -> &mut Expected {
         self.partitions.get_mut(&key).unwrap_or_else(|| panic!("{key:?} was never created"))
     }
@@ -278,6 +299,9 @@ pub(crate) async fn check_partition(
         }
     }
     let mut oracle = oracle.borrow_mut();
+    if judgement == Judgement::Strict {
+        oracle.expect(key).check_epochs(key, start, end, &log.epochs());
+    }
     let checked = {
         let expected = oracle.expect(key);
         let kept = expected.batches.iter().filter(|batch| batch.next <= end).count();

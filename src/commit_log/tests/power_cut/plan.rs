@@ -21,11 +21,16 @@ pub(crate) fn run(seed: u64, coverage: &mut Coverage) -> u64 {
     let disk = Disk::new(DiskOptions { capacity_bytes: CAPACITY_BYTES, ..DiskOptions::default() });
     let oracle = Rc::new(RefCell::new(Oracle { coverage: std::mem::take(coverage), ..Oracle::default() }));
     let world = World { disk: disk.clone(), oracle: oracle.clone(), next_partition: Rc::new(Cell::new(0)), trace: seed };
-    let mut plan = Plan { world, options: options(&mut random), random };
+    // A stream of its own: the other draws of a seed do not depend on it.
+    let mut sizes = Random::new(seed, Concern::Schedule);
+    let shards_max = if sizes.chance(1, 4) { 3 } else { 1 };
+    let mut plan = Plan { world, options: options(&mut random), random, sizes, shards_max };
     for _ in 0..plan.random.between(2, 5) {
         plan.ordinary_life();
     }
     match plan.random.below(8) {
+        // Which directory is damaged, and what it knew, is judged for one.
+        _ if shards_max > 1 => {}
         0 | 1 => plan.damaged_log(),
         2 => plan.damaged_segment(),
         3 => plan.damaged_checkpoint(),
@@ -43,6 +48,9 @@ struct Plan {
     world: World,
     options: LogOptions,
     random: Random,
+    sizes: Random,
+    /// Each life has up to this many shards.
+    shards_max: u64,
 }
 
 /// Small bounds, so that files are recycled, segments roll and the queue fills within a short run.
@@ -137,8 +145,9 @@ impl Plan {
             1 => CrashMode::PowerCutDropsAll,
             _ => CrashMode::PowerCut,
         };
-        let life =
-            Life { seed: self.random.next_u64(), crash, crash_mode, judgement, steps, fault, options: self.options.clone() };
+        let shards = u16::try_from(self.sizes.between(1, self.shards_max)).unwrap();
+        let (seed, options) = (self.random.next_u64(), self.options.clone());
+        let life = Life { seed, crash, crash_mode, judgement, steps, fault, options, shards };
         let ended = self.world.live(life);
         if ended == Ended::Crashed {
             let mut oracle = self.world.oracle.borrow_mut();

@@ -5,12 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use commit_log::{AppendError, Durability, LogFailed, PartitionLog, PartitionOptions, ShardLog};
+use commit_log::{AppendError, Durability, LogFailed, PartitionLog, PartitionOptions};
 use shards::buffer::Shared;
 use shards::{clock, executor, random};
 use wire::batch::{BatchBuilder, BuilderOptions};
 use wire::{BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
 
+use crate::logs::Logs;
 use crate::oracle::{Batch, Existence, Expected, Oracle};
 
 const PRODUCERS: u64 = 4;
@@ -19,7 +20,7 @@ const PARTITIONS_MAX: usize = 8;
 /// One life's work on a log.
 #[derive(Clone)]
 pub(crate) struct Work {
-    pub(crate) log: ShardLog,
+    pub(crate) logs: Logs,
     pub(crate) oracle: Rc<RefCell<Oracle>>,
     /// Names of new partitions.
     pub(crate) next_partition: Rc<Cell<u32>>,
@@ -52,16 +53,18 @@ impl Work {
     }
 
     fn watch_commits(&self) {
-        let oracle = self.oracle.clone();
-        self.log.on_commit(move |commits| {
-            let mut oracle = oracle.borrow_mut();
-            for committed in commits {
-                // A partition that is being deleted may have its last commits reported.
-                if let Some(expected) = oracle.partitions.get_mut(&committed.key) {
-                    expected.acknowledged(committed.durable_end.0);
+        for log in self.logs.all() {
+            let oracle = self.oracle.clone();
+            log.on_commit(move |commits| {
+                let mut oracle = oracle.borrow_mut();
+                for committed in commits {
+                    // A partition that is being deleted may have its last commits reported.
+                    if let Some(expected) = oracle.partitions.get_mut(&committed.key) {
+                        expected.acknowledged(committed.durable_end.0);
+                    }
                 }
-            }
-        });
+            });
+        }
     }
 
     async fn produce(&self, producer: usize, steps: u64) -> Result<(), LogFailed> {
@@ -101,11 +104,11 @@ impl Work {
             return None;
         }
         let key = keys[usize::try_from(random::below(keys.len() as u64)).unwrap()];
-        Some(self.log.partition(key).unwrap_or_else(|| panic!("{key:?} is not open")))
+        Some(self.logs.partition(key).unwrap_or_else(|| panic!("{key:?} is not open")))
     }
 
     async fn create(&self) -> Result<(), LogFailed> {
-        let live = self.log.partitions().len();
+        let live = self.logs.partitions().len();
         if live >= PARTITIONS_MAX {
             return Ok(());
         }
@@ -113,7 +116,7 @@ impl Work {
         self.next_partition.set(number + 1);
         let key = PartitionKey { topic: TopicId([(number / 3) as u8; 16]), partition: PartitionIndex(number) };
         self.oracle.borrow_mut().partitions.insert(key, Expected::new(Existence::Creating));
-        match self.log.create_partition(key, options()) {
+        match self.logs.of(key).create_partition(key, options()) {
             Ok(_) => {}
             Err(commit_log::CreateError::Failed(failed)) => {
                 self.oracle.borrow_mut().partitions.remove(&key);
@@ -122,7 +125,7 @@ impl Work {
             Err(error) => panic!("{key:?}: {error}"),
         }
         if random::below(2) == 0 {
-            self.log.barrier().await?;
+            self.logs.of(key).barrier().await?;
             let mut oracle = self.oracle.borrow_mut();
             let expected = oracle.expect(key);
             if expected.existence == Existence::Creating {
@@ -212,7 +215,7 @@ impl Work {
                 }
             }
             Err(error) => {
-                let excused = disturbed || self.log.failure().is_some() || self.lying_disk;
+                let excused = disturbed || self.logs.failure().is_some() || self.lying_disk;
                 assert!(excused, "{key:?}: cannot read {from} below {end}: {error}");
             }
         }
@@ -282,7 +285,7 @@ impl Work {
 
     async fn delete(&self, key: PartitionKey) -> Result<(), LogFailed> {
         self.oracle.borrow_mut().expect(key).existence = Existence::Deleting;
-        self.log.delete_partition(key).await?;
+        self.logs.of(key).delete_partition(key).await?;
         let mut oracle = self.oracle.borrow_mut();
         oracle.expect(key).existence = Existence::Deleted;
         oracle.coverage.deletions += 1;
@@ -296,7 +299,9 @@ impl Work {
 
     async fn checkpoint(&self) -> Result<(), LogFailed> {
         self.in_checkpoint.set(true);
-        let result = self.log.checkpoint().await;
+        let logs = self.logs.all();
+        let one = if logs.len() > 1 { random::below(logs.len() as u64) } else { 0 };
+        let result = logs[usize::try_from(one).unwrap()].checkpoint().await;
         self.in_checkpoint.set(false);
         result
     }
