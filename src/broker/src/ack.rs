@@ -16,7 +16,7 @@ use crate::{
     shard::Shard,
 };
 use commit_log::Committed;
-use shards::{ShardId, clock::Monotonic};
+use shards::{ShardId, clock::Monotonic, sync::Notify};
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -222,6 +222,9 @@ type Waiting = (Weak<Pending>, Rc<[PartitionKey]>);
 pub(crate) struct Deadlines {
     next: Cell<u64>,
     waiting: RefCell<BTreeMap<(Monotonic, u64), Waiting>>,
+    /// When somebody looks again; nothing when nobody is going to.
+    looks_at: Cell<Option<Monotonic>>,
+    sooner: Notify,
 }
 
 impl Deadlines {
@@ -233,23 +236,34 @@ impl Deadlines {
         let place = (at, self.next.replace(self.next.get() + 1));
         pending.deadline.set(Some(place));
         self.waiting.borrow_mut().insert(place, (Rc::downgrade(pending), keys));
+        if self.looks_at.get().is_none_or(|looks_at| at < looks_at) {
+            self.looks_at.set(Some(at));
+            self.sooner.notify_waiters();
+        }
+    }
+
+    /// Completes when, after this call, a deadline is added that comes before the time that [`Deadlines::expire`] gives.
+    pub(crate) fn sooner(&self) -> impl Future<Output = ()> + use<> {
+        self.sooner.notified()
     }
 
     fn remove(&self, place: (Monotonic, u64)) {
         self.waiting.borrow_mut().remove(&place);
     }
 
-    /// Answers what is due. Called by the sweeper.
-    pub(crate) fn expire(&self, now: Monotonic) {
+    /// Answers what is due; gives the time of the next deadline. Most requests are answered long before theirs, so a look finds nothing due more
+    /// often than not, but there is no more than one for each deadline that was once the next.
+    pub(crate) fn expire(&self, now: Monotonic) -> Option<Monotonic> {
         loop {
-            let due = {
+            let (pending, keys) = {
                 let mut waiting = self.waiting.borrow_mut();
-                match waiting.first_key_value() {
-                    Some(((at, _), _)) if *at <= now => waiting.pop_first(),
-                    _ => return,
+                let next = waiting.first_key_value().map(|((at, _), _)| *at);
+                self.looks_at.set(next);
+                if next.is_none_or(|at| at > now) {
+                    return next;
                 }
+                waiting.pop_first().expect("the first was just seen").1
             };
-            let Some((_, (pending, keys))) = due else { return };
             if let Some(pending) = pending.upgrade() {
                 pending.deadline.set(None);
                 pending.time_out(|index| keys[index]);

@@ -25,6 +25,8 @@ pub(crate) struct Calls {
     watches: RefCell<HashMap<u64, Weak<Notify>>>,
     /// Messages that must not be lost and found their outbox full. Bounded by the calls and watches of the other shards in flight.
     unsent: RefCell<VecDeque<(ShardId, Mail)>>,
+    /// Told when there is such a message.
+    kept: Notify,
     hops: Cell<u64>,
     /// The mesh is closed: the shard ends, and what is still sent goes nowhere.
     closed: Cell<bool>,
@@ -105,7 +107,7 @@ async fn send(shard: &Rc<Shard>, target: ShardId, mut mail: Mail) {
     }
 }
 
-/// Sends from a place that cannot wait. A full outbox keeps the message for the next tick.
+/// Sends from a place that cannot wait. When the outbox is full the message is kept and goes out later.
 pub(crate) fn send_now(shard: &Shard, target: ShardId, mail: Mail) {
     shard.calls.hops.set(shard.calls.hops.get() + 1);
     if shard.calls.closed.get() {
@@ -118,11 +120,23 @@ pub(crate) fn send_now(shard: &Shard, target: ShardId, mail: Mail) {
     }
     if let Err(MeshFull(mail)) = shard.mesh.send(target, mail) {
         unsent.push_back((target, mail));
+        shard.calls.kept.notify_waiters();
     }
 }
 
-/// Sends what was kept. Called every tick of the sweeper.
-pub(crate) fn send_unsent(shard: &Shard) {
+/// Sends what was kept, until the shard ends. Sleeps while there is nothing.
+pub(crate) async fn run(shard: Rc<Shard>) {
+    loop {
+        let kept = shard.calls.kept.notified();
+        send_unsent(&shard);
+        if shard.calls.unsent() == 0 {
+            kept.await;
+        }
+        clock::sleep(TICK).await;
+    }
+}
+
+fn send_unsent(shard: &Shard) {
     if shard.calls.closed.get() {
         return;
     }

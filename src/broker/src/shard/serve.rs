@@ -204,6 +204,8 @@ async fn open(
         tracing::warn!(shard = number, "{unknown} partitions belong to no topic that the metadata knows: kept, not served");
     }
     executor::spawn(sweeper::run(Rc::clone(&shard))).detach();
+    executor::spawn(sweeper::expire_requests(Rc::clone(&shard))).detach();
+    executor::spawn(calls::run(Rc::clone(&shard))).detach();
     executor::spawn_background(retention::run(Rc::clone(&shard))).detach();
     Ok(shard)
 }

@@ -206,6 +206,30 @@ fn what_is_not_there_is_said_to_be_unknown() {
     stop(broker);
 }
 
+#[test]
+fn a_produce_that_takes_too_long_is_answered_timed_out_and_is_stored_all_the_same() {
+    const COUNT: usize = 8;
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig::default());
+    let large = batch(&[noise(8 << 20, 1)]);
+    // One that may take long is there first: the others do not wait for its time.
+    client.send_produce(topic, 0, &[batch(&["patient"])]);
+    for _ in 0..COUNT {
+        let part =
+            ProducePartition { topic, partition: PartitionIndex(0), batch_lengths: vec![u32::try_from(large.len()).unwrap()] };
+        client.send(&ProduceRequest { acks: Acks::AllInSync, timeout_ms: 1, partitions: vec![part] }, &large);
+    }
+    let codes: Vec<ErrorCode> = (0..=COUNT).map(|_| client.receive_produced().error).collect();
+    assert!(codes.iter().all(|code| matches!(code, ErrorCode::None | ErrorCode::TimedOut)), "{codes:?}");
+    assert!(codes.contains(&ErrorCode::TimedOut), "64 MiB are stable within a millisecond each: {codes:?}");
+    // Behind an acknowledgement everything before it is stable.
+    assert_eq!(client.produce(topic, 0, batch(&["last"])).base_offset.0, COUNT as u64 + 1);
+    assert_eq!(client.read_all(topic, 0).len(), COUNT + 2);
+    stop(broker);
+}
+
 /// A request for these partitions from their beginning.
 fn fetch_many(topic: TopicId, partitions: impl Iterator<Item = u32>, bytes_each: u32, bytes_max: u32) -> FetchRequest {
     let part = |partition| FetchPartition {
