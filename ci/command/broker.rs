@@ -4,12 +4,16 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use corelane_client::{Client, ClientOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::call::{self, Done};
+
+/// How long a scenario may take before it counts as hanging; none depends on how long it takes below that.
+const HANG_GUARD: Duration = Duration::from_secs(300);
 
 /// One broker at a time has the cores of a small machine: side by side they only wait for each other.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -49,11 +53,7 @@ impl Broker {
 
     /// A client of this broker.
     pub(crate) async fn client(&self) -> Client {
-        self.client_with(ClientOptions::new([self.address.as_str()])).await
-    }
-
-    /// A client with these options.
-    pub(crate) async fn client_with(&self, options: ClientOptions) -> Client {
+        let options = ClientOptions::new([self.address.as_str()]);
         Client::connect(options).await.expect("a broker that is ready takes a client")
     }
 
@@ -84,6 +84,12 @@ impl Drop for Broker {
             eprintln!("the broker's log:\n{}", self.log.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
+}
+
+/// Runs a scenario to its end, unless it hangs.
+pub(crate) fn guarded(scenario: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(HANG_GUARD, scenario).await.expect("the scenario hangs") });
 }
 
 /// A folder for data. Not the system's temporary folder: that may be in memory, where direct I/O does not work.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use corelane_client::{ProducerOptions, Record, TimestampMs};
 use serde_json::{Value, json};
 
-use crate::broker::Broker;
+use crate::broker::{Broker, guarded};
 
 fn with_topic(partitions: &str) -> Broker {
     let broker = Broker::start();
@@ -102,35 +102,37 @@ fn keys_and_flags_choose_the_partition() {
     assert!(broker.run(&["consume", "t", "--partition", "3"]).lines().contains(&"chosen".to_owned()));
 }
 
-#[tokio::test(flavor = "current_thread")]
-async fn reading_begins_and_ends_where_it_is_told() {
-    let broker = with_topic("1");
-    let producer = broker.client().await.producer(ProducerOptions::default());
-    let two_o_clock: jiff::Timestamp = "2026-11-24T14:00Z".parse().expect("a time");
-    for minute in 0..10 {
-        let timestamp = TimestampMs(two_o_clock.as_millisecond() + (minute - 5) * 60_000);
-        let value = minute.to_string();
-        let record = Record::to("t").value(&value).timestamp(timestamp);
-        producer.send(record).await.expect("accepted").await.expect("delivered");
-    }
-    let cases: [(&[&str], std::ops::Range<u32>); 11] = [
-        (&["--from", "beginning"], 0..10),
-        (&["--from", "end"], 0..0),
-        (&["--from", "7"], 7..10),
-        (&["--from", "beginning", "--count", "3"], 0..3),
-        (&["--from", "2", "--until", "5"], 2..5),
-        // Local time: the test's zone is UTC.
-        (&["--from", "2026-11-24T14:00"], 5..10),
-        (&["--from", "2026-11-24T14:00Z", "--count", "1"], 5..6),
-        (&["--from", "2026-11-24T15:01+01:00", "--until", "2026-11-24T14:03"], 6..8),
-        (&["--from", "2026-11-24T14:01:30", "--until", "end"], 7..10),
-        (&["--from", "2030-01-01"], 0..0),
-        (&["--from", "3", "--follow", "--count", "2"], 3..5),
-    ];
-    for (arguments, expected) in cases {
-        let expected: Vec<String> = expected.map(|number| number.to_string()).collect();
-        assert_eq!(broker.run(&[&["consume", "t"], arguments].concat()).lines(), expected, "{arguments:?}");
-    }
+#[test]
+fn reading_begins_and_ends_where_it_is_told() {
+    guarded(async {
+        let broker = with_topic("1");
+        let producer = broker.client().await.producer(ProducerOptions::default());
+        let two_o_clock: jiff::Timestamp = "2026-11-24T14:00Z".parse().expect("a time");
+        for minute in 0..10 {
+            let timestamp = TimestampMs(two_o_clock.as_millisecond() + (minute - 5) * 60_000);
+            let value = minute.to_string();
+            let record = Record::to("t").value(&value).timestamp(timestamp);
+            producer.send(record).await.expect("accepted").await.expect("delivered");
+        }
+        let cases: [(&[&str], std::ops::Range<u32>); 11] = [
+            (&["--from", "beginning"], 0..10),
+            (&["--from", "end"], 0..0),
+            (&["--from", "7"], 7..10),
+            (&["--from", "beginning", "--count", "3"], 0..3),
+            (&["--from", "2", "--until", "5"], 2..5),
+            // Local time: the test's zone is UTC.
+            (&["--from", "2026-11-24T14:00"], 5..10),
+            (&["--from", "2026-11-24T14:00Z", "--count", "1"], 5..6),
+            (&["--from", "2026-11-24T15:01+01:00", "--until", "2026-11-24T14:03"], 6..8),
+            (&["--from", "2026-11-24T14:01:30", "--until", "end"], 7..10),
+            (&["--from", "2030-01-01"], 0..0),
+            (&["--from", "3", "--follow", "--count", "2"], 3..5),
+        ];
+        for (arguments, expected) in cases {
+            let expected: Vec<String> = expected.map(|number| number.to_string()).collect();
+            assert_eq!(broker.run(&[&["consume", "t"], arguments].concat()).lines(), expected, "{arguments:?}");
+        }
+    });
 }
 
 #[test]
