@@ -54,6 +54,7 @@ mod recovery;
 mod remove;
 pub mod replay;
 mod retire;
+mod scrub;
 mod seal;
 mod segment_file;
 mod segment_fill;

@@ -35,6 +35,12 @@ pub const SEGMENT_BYTES_DEFAULT: u64 = 256 * MIB;
 /// The most that one read brings from the disk, beyond a single batch that is larger; a sequential reader is read ahead in windows of this size.
 pub const COLD_READ_BYTES_MAX: usize = MIB as usize;
 
+/// Rate of the check of sealed segments: a hundredth of the measured disk, and 700 GB a day.
+pub const SCRUB_BYTES_PER_SECOND_DEFAULT: u64 = 8 * MIB;
+
+/// Time between its passes. An hour after the start, whatever made the broker restart is over.
+pub const SCRUB_PAUSE_MS_DEFAULT: u64 = 3_600_000;
+
 /// Largest segment file that is read. A batch that opens a segment may exceed the configured size; nothing exceeds this.
 pub const SEGMENT_FILE_BYTES_MAX: u64 = 4096 * MIB;
 

@@ -65,6 +65,10 @@ pub struct LogOptions {
     pub free_bytes_min: u64,
     /// Above this much free space appends are accepted again.
     pub free_bytes_resume: u64,
+    /// Rate at which sealed segments are checked at rest; 0: not at all.
+    pub scrub_bytes_per_second: u64,
+    /// Between two passes of that check, and before the first.
+    pub scrub_pause_ms: u64,
 }
 
 impl Default for LogOptions {
@@ -86,6 +90,8 @@ impl Default for LogOptions {
             open_files_max: 512,
             free_bytes_min: 1 << 30,
             free_bytes_resume: 2 << 30,
+            scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND_DEFAULT,
+            scrub_pause_ms: limits::SCRUB_PAUSE_MS_DEFAULT,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::start::{self, Start, StartError};
 use crate::stats::{Counters, LogHistograms, LogStats};
 use crate::tail_cache::TailCache;
 use crate::wal::Wal;
-use crate::{LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, inventory, remove, space, wal_files};
+use crate::{LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, inventory, remove, scrub, space, wal_files};
 
 /// A handle on one shard's log. Cheap to clone; stays on its shard's thread.
 #[derive(Debug, Clone)]
@@ -92,6 +92,7 @@ impl ShardLog {
         executor::spawn_background(background::run(shard.clone())).detach();
         executor::spawn_background(background::run_checkpoints(shard.clone())).detach();
         executor::spawn_background(space::watch(shard.clone())).detach();
+        executor::spawn_background(scrub::run(shard.clone())).detach();
         Ok(Self { shard })
     }
 

@@ -38,6 +38,12 @@ pub struct LogStats {
     pub read_batches: u64,
     /// Batches whose checksum did not hold.
     pub corrupt_batches: u64,
+    /// Bytes of sealed segments checked at rest.
+    pub scrubbed_bytes: u64,
+    /// Passes of that check over all of them.
+    pub scrub_passes: u64,
+    /// Ranges of offsets that it found damaged, again at each pass.
+    pub scrub_damaged_ranges: u64,
     /// Appends refused because a bound was reached.
     pub appends_refused: u64,
     /// Level: bytes accepted and not yet durable.

@@ -7,4 +7,5 @@ mod directories;
 mod faults;
 mod inventory;
 mod recovery;
+mod scrub;
 mod support;

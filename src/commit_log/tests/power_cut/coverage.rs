@@ -58,6 +58,7 @@ coverage! {
     lossy_verdicts,
     unreadable_batches_reported,
     refused_starts,
+    scrub_passes,
     /// Starts with another number of shards than the one before.
     shard_counts_changed,
     /// The one ambiguity allowed: the last acknowledged block was damaged before a later one recorded it.

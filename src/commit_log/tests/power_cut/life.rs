@@ -169,6 +169,9 @@ impl Program {
         let ended = self.work_and_close(&logs).await;
         let coverage = &mut self.oracle.borrow_mut().coverage;
         for stats in logs.all().iter().map(ShardLog::stats) {
+            let is_sound = self.judgement == Judgement::Strict && !self.lying_disk;
+            assert!(!is_sound || stats.scrub_damaged_ranges == 0, "called damaged without damage");
+            coverage.scrub_passes += stats.scrub_passes;
             coverage.direct_writes += stats.direct_writes;
             coverage.groups += stats.groups;
             coverage.checkpoints += stats.checkpoints;

@@ -24,7 +24,11 @@ pub(crate) fn run(seed: u64, coverage: &mut Coverage) -> u64 {
     // A stream of its own: the other draws of a seed do not depend on it.
     let mut sizes = Random::new(seed, Concern::Schedule);
     let shards_max = if sizes.chance(1, 4) { 3 } else { 1 };
-    let mut plan = Plan { world, options: options(&mut random), random, sizes, shards_max };
+    let mut options = options(&mut random);
+    if sizes.chance(1, 3) {
+        (options.scrub_bytes_per_second, options.scrub_pause_ms) = (16 << 20, 5);
+    }
+    let mut plan = Plan { world, options, random, sizes, shards_max };
     for _ in 0..plan.random.between(2, 5) {
         plan.ordinary_life();
     }
