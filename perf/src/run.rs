@@ -186,7 +186,7 @@ impl Runner<'_> {
             files::write_files(out, &name, &report)?;
         }
         let good = if self.args.quick {
-            findings.figures.is_complete()
+            findings.is_complete()
         } else {
             findings.figures.is_valid() && findings.figures.not_sustained.is_empty() && missed.is_empty()
         };

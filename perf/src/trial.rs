@@ -123,11 +123,13 @@ impl Figures {
     pub fn is_valid(&self) -> bool {
         self.invalid.is_empty() && self.wrong.is_none_or(|counts| counts.is_clean())
     }
+}
 
+impl Findings {
     /// Whether messages were acknowledged, and each one arrived once, whole and in order, at whatever pace.
     pub fn is_complete(&self) -> bool {
-        let right = self.wrong.is_none_or(|counts| counts.is_clean());
-        right && self.acked_per_second > 0.0 && self.failed == 0 && self.unsettled == 0
+        let right = self.figures.wrong.is_none_or(|counts| counts.is_clean());
+        right && self.acked_total > 0 && self.figures.failed == 0 && self.figures.unsettled == 0
     }
 }
 
