@@ -43,6 +43,13 @@ pub(crate) struct InFlight {
     pub(crate) is_trailer: bool,
 }
 
+impl InFlight {
+    /// Whether batches of `partition` are in it.
+    pub(crate) fn holds(&self, partition: &Partition) -> bool {
+        self.parts.iter().any(|(other, ..)| std::ptr::eq(&**other, partition))
+    }
+}
+
 /// Runs until the shard fails or is closed, which waits for everything accepted.
 pub(crate) async fn run(shard: Rc<Shard>) {
     loop {

@@ -48,15 +48,16 @@ async fn cut(shard: &Rc<Shard>, partition: &Rc<Partition>, to: Offset) -> Result
     Ok(())
 }
 
-/// Waits until everything appended is durable.
+/// Waits until everything appended is durable, and nothing of it is being written: a direct write may have made durable what a group in flight holds
+/// too.
 pub(crate) async fn quiet(shard: &Rc<Shard>, partition: &Partition) -> Result<(), LogFailed> {
     loop {
         shard.failure.check()?;
-        let quiet = {
+        let durable = {
             let inner = partition.inner.borrow();
             inner.deleted || (inner.marks.durable_end == inner.marks.appended_end && !inner.direct_in_flight)
         };
-        if quiet {
+        if durable && !shard.queue.borrow().in_flight.iter().any(|group| group.holds(partition)) {
             return Ok(());
         }
         let progress = shard.progress.notified();

@@ -1,6 +1,7 @@
 //! Damage, failing writes, full disks.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use commit_log::{AppendError, LogOptions, ReadError};
 use shards::simulated::{Disk, DiskOptions, Fault, FaultKind, Target};
@@ -94,6 +95,30 @@ fn a_failed_write_stops_the_shard_and_nothing_is_acknowledged_after_it() {
             assert_eq!(crate::support::decode(&partition.read(Offset(0), 1 << 20, Offset(1)).await.unwrap()).len(), 1);
         });
     }
+}
+
+/// Power-cut seed 221. A direct write takes along what a slow group holds, and makes it durable before the group is done.
+#[test]
+fn a_cut_waits_for_a_group_that_a_direct_write_has_overtaken() {
+    let disk = Disk::new(DiskOptions::default());
+    let slow = disk.clone();
+    simulate(1, &disk, async move {
+        let log = open(&data(), small_options()).await;
+        let partition = create(&log, 0);
+        append(&partition, 0, 1, 100 << 10).await;
+        shards::clock::sleep(Duration::from_millis(100)).await;
+        slow.inject(Fault::once(Target::Write, FaultKind::Stall(Duration::from_secs(1))).on("wal-"));
+        let (header, bytes) = batch(1, 1, 100, 0);
+        let appended = partition.append(header, bytes, LeaderEpoch(1), None).unwrap();
+        shards::clock::sleep(Duration::from_millis(1)).await;
+        append(&partition, 2, 1, 100 << 10).await;
+        assert!(partition.watermarks().durable_end > appended.last_offset, "the direct write was first");
+        assert_eq!(log.stats().groups, 2, "and the group is under way");
+        partition.truncate(Offset(1)).await.unwrap();
+        assert_eq!(append(&partition, 3, 1, 100).await, 1);
+        assert_eq!(read_all(&partition, 0, 1 << 20).await, [(0, 1, 0), (1, 1, 3)]);
+        log.close().await.unwrap();
+    });
 }
 
 #[test]
