@@ -28,7 +28,7 @@ pub use shared::Shared;
 pub(crate) use shared::Storage;
 
 use crate::DISK_ALIGNMENT_BYTES;
-use crate::machine::{self, Machine};
+use crate::machine;
 use crate::real::memory::DmaBlock;
 
 thread_local! {
@@ -41,8 +41,8 @@ thread_local! {
 pub fn allocate(length_bytes: usize) -> BufferMut {
     assert!(length_bytes > 0);
     let capacity = align_up(length_bytes);
-    let on_shard = machine::with(|machine| matches!(machine, Machine::Real(_)));
-    let block = if on_shard { Block::Dma(DmaBlock::allocate(capacity)) } else { Block::Plain(PlainBlock::allocate(capacity)) };
+    let block =
+        if machine::is_real() { Block::Dma(DmaBlock::allocate(capacity)) } else { Block::Plain(PlainBlock::allocate(capacity)) };
     BufferMut { block, length: length_bytes }
 }
 
@@ -79,6 +79,21 @@ enum Block {
 }
 
 impl BufferMut {
+    fn from_dma(block: DmaBlock, length: usize) -> BufferMut {
+        BufferMut { block: Block::Dma(block), length }
+    }
+
+    fn from_plain(block: PlainBlock, length: usize) -> BufferMut {
+        BufferMut { block: Block::Plain(block), length }
+    }
+
+    /// Lengthens the buffer to `length_bytes`, which are at most its capacity. What is added has arbitrary contents.
+    pub fn extend(&mut self, length_bytes: usize) {
+        assert!(length_bytes >= self.length);
+        assert!(length_bytes <= self.capacity());
+        self.length = length_bytes;
+    }
+
     /// Bytes that can be used without another block: a multiple of 4096.
     pub fn capacity(&self) -> usize {
         match &self.block {
@@ -214,6 +229,26 @@ mod tests {
         let portable = Portable::from(shared.slice(1..3));
         assert_eq!(&portable.into_shared()[..], b"el");
         assert_eq!(&shared[..], b"hello");
+    }
+
+    #[test]
+    fn a_block_is_writable_again_for_its_only_reference() {
+        let mut buffer = allocate(8192);
+        buffer[..3].copy_from_slice(b"abc");
+        let whole = buffer.freeze();
+        let other = whole.clone();
+        let start = whole.slice(..3);
+        drop(whole);
+        assert!(start.starts_io_block(8192));
+        assert!(!start.starts_io_block(8193));
+        assert!(!other.slice(1..).starts_io_block(1));
+        let start = start.into_buffer().unwrap_err();
+        drop(other);
+        let mut again = start.into_buffer().unwrap();
+        assert_eq!(&again[..], b"abc");
+        again.extend(8192);
+        again[8191] = 9;
+        assert_eq!(again.freeze()[8191], 9);
     }
 
     #[test]

@@ -26,6 +26,11 @@ pub(crate) fn with<R>(use_machine: impl FnOnce(&Machine) -> R) -> R {
     MACHINE.with(|machine| use_machine(&machine.borrow()))
 }
 
+/// This thread is a shard of the real machine.
+pub(crate) fn is_real() -> bool {
+    with(|machine| matches!(machine, Machine::Real(_)))
+}
+
 /// The machine of this thread.
 pub(crate) fn current() -> Machine {
     with(Machine::clone)

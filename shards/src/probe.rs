@@ -66,6 +66,11 @@ pub fn probe(directories: &[&Path], io_memory_bytes_total: u64) -> Result<ProbeR
     Ok(ProbeReport { kernel, locked_memory, disks })
 }
 
+/// The most I/O memory that the shards of this process may have together under the limit of locked memory; `None` when nothing limits it.
+pub fn io_memory_bytes_allowed() -> Option<u64> {
+    real::probe::io_memory_bytes_allowed()
+}
+
 impl fmt::Display for ProbeReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "kernel {}; locked memory: ", self.kernel)?;

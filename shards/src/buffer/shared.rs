@@ -2,7 +2,8 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use super::{PlainBlock, Portable};
+use super::{BufferMut, PlainBlock, Portable};
+use crate::machine;
 use crate::real::memory::{DmaBlock, ReadBlock};
 
 /// Immutable bytes, shared on one shard. Cloning and slicing count a reference and copy nothing.
@@ -102,6 +103,29 @@ impl Shared {
             start: self.start,
             length: self.length + next.length,
         })
+    }
+
+    /// These bytes stand at the start of a block for disk I/O with room for `bytes`: with [`Shared::into_buffer`] they can be
+    /// completed and written from where they are.
+    pub fn starts_io_block(&self, bytes: usize) -> bool {
+        let is_io = match &*self.storage {
+            Storage::Dma(_) => true,
+            // On the simulated machine there is no other memory.
+            Storage::Plain(_) => !machine::is_real(),
+            Storage::Read(_) | Storage::Vec(_) => false,
+        };
+        let storage = self.storage.as_slice();
+        is_io && self.start.addr().get() == storage.as_ptr().addr() && bytes <= storage.len()
+    }
+
+    /// Makes the block writable again, when this is the only reference to it and begins where the block does.
+    pub fn into_buffer(self) -> Result<BufferMut, Shared> {
+        match self.into_sole_storage() {
+            Ok((Storage::Dma(block), 0, length)) => Ok(BufferMut::from_dma(block, length)),
+            Ok((Storage::Plain(block), 0, length)) => Ok(BufferMut::from_plain(block, length)),
+            Ok((storage, offset, length)) => Err(Shared::new(storage, offset + length).slice(offset..)),
+            Err(shared) => Err(shared),
+        }
     }
 
     /// The storage and the place in it, for I/O without a copy.

@@ -31,10 +31,13 @@ struct Open {
 impl File {
     pub(crate) async fn open(shard: Rc<Shard>, path: &Path, options: OpenOptions) -> Result<File, DiskError> {
         let path = std::path::absolute(path).map_err(|error| DiskError::from_io("open", path, &error))?;
-        let device = shard.device(path.parent().unwrap_or(&path)).await?;
         to_the_end(async move {
-            let _permit = shard.disk_permit().await;
+            let permit = shard.disk_permit().await;
             let opened = open_descriptor(&path, options).await?;
+            let number = rustix::fs::fstat(&opened).map_err(|errno| DiskError::from_io("look at", &path, &errno.into()))?.st_dev;
+            drop(permit);
+            let device = shard.device(number, path.parent().unwrap_or(&path)).await?;
+            let _permit = shard.disk_permit().await;
             let mut open = glommio::io::OpenOptions::new();
             open.read(options.read).write(options.write);
             if options.dsync {

@@ -98,7 +98,7 @@ fn ring_error(cause: &std::io::Error, kernel: &str, proc: &Path) -> ProbeError {
 /// Checks, and raises when allowed, the limit of locked memory.
 pub(crate) fn locked_memory(io_memory_bytes_total: u64) -> Result<LockedMemory, ProbeError> {
     let needed = io_memory_bytes_total.saturating_mul(RINGS_PER_SHARD).saturating_add(LOCKED_RESERVE_BYTES);
-    if has_ipc_lock(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default()) {
+    if is_privileged() {
         return Ok(LockedMemory::Privileged);
     }
     let limit = getrlimit(Resource::Memlock);
@@ -110,6 +110,19 @@ pub(crate) fn locked_memory(io_memory_bytes_total: u64) -> Result<LockedMemory, 
         let _ = setrlimit(Resource::Memlock, raised);
     }
     judge_limit(getrlimit(Resource::Memlock).current, needed)
+}
+
+/// Up to the hard limit: [`locked_memory`] raises the soft one.
+pub(crate) fn io_memory_bytes_allowed() -> Option<u64> {
+    if is_privileged() {
+        return None;
+    }
+    let limit = getrlimit(Resource::Memlock).maximum?;
+    Some(limit.saturating_sub(LOCKED_RESERVE_BYTES) / RINGS_PER_SHARD)
+}
+
+fn is_privileged() -> bool {
+    has_ipc_lock(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
 }
 
 fn judge_limit(limit: Option<u64>, needed: u64) -> Result<LockedMemory, ProbeError> {

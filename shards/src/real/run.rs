@@ -14,6 +14,7 @@ use glommio::{CpuSet, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacem
 
 use super::ticker::{self, MonitorStop, Pulse};
 use super::{Shard, affinity, memory, probe};
+use crate::disk::DiskError;
 use crate::machine::{self, Entered, Machine};
 use crate::mesh::{Mesh, Remote, WakerSlot, Wires};
 use crate::run::{RunError, RunOptions, ShardContext, fatal};
@@ -344,7 +345,9 @@ async fn prepare(shard: &Shard, options: &RunOptions) -> Result<(), String> {
         .map_err(|_| "the kernel did not register its I/O memory; raise the limit of locked memory (ulimit -l)".to_owned())?;
     for directory in &options.data_directories {
         let directory: PathBuf = std::path::absolute(directory).map_err(|error| error.to_string())?;
-        shard.device(&directory).await.map_err(|error| error.to_string())?;
+        let found = rustix::fs::stat(&directory).map_err(|errno| DiskError::from_io("look at", &directory, &errno.into()));
+        let number = found.map_err(|error| error.to_string())?.st_dev;
+        shard.device(number, &directory).await.map_err(|error| error.to_string())?;
     }
     Ok(())
 }

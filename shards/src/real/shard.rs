@@ -87,11 +87,9 @@ impl Shard {
         drop(self.disk_permits.acquire(DISK_IN_FLIGHT_MAX).await);
     }
 
-    /// The device of files in `directory`. Makes sure that the first file this shard opens on it is a written one: glommio
+    /// The device of this number, which holds `directory`. Makes sure that the first file this shard opens on it is a written one: glommio
     /// decides by a read of the first file whether the device can be polled, and a hole or an empty file would say yes for ever.
-    pub(super) async fn device(&self, directory: &Path) -> Result<Device, DiskError> {
-        let failed = |errno: rustix::io::Errno| DiskError::from_io("look at", directory, &errno.into());
-        let number = rustix::fs::stat(directory).map_err(failed)?.st_dev;
+    pub(super) async fn device(&self, number: u64, directory: &Path) -> Result<Device, DiskError> {
         let known = self.devices.borrow().get(&number).copied();
         if let Some(device) = known {
             return Ok(device);
