@@ -117,17 +117,19 @@ pub(crate) fn append_all(
     let durability = inner.options.durability;
     inner.marks.set(durability, |marks| marks.appended_end = end);
     let pending_bytes = inner.pending_bytes;
-    let announce = !inner.queued;
-    inner.queued = true;
+    let threshold = shard.options.direct_write_threshold_bytes;
+    // Enough for a write of its own now.
+    let grown = pending_bytes >= threshold && pending_bytes - length < threshold;
+    let first = !std::mem::replace(&mut inner.queued, true);
     drop(inner);
 
     shard.queued(batches.len() as u64, length);
-    // A relaxed partition waits for its bound, unless it has just gathered enough for a write of its own.
-    let threshold = shard.options.direct_write_threshold_bytes;
-    let grown = pending_bytes >= threshold && pending_bytes - length < threshold;
-    let at_once = durability == Durability::Stable || grown;
-    if announce || (at_once && durability == Durability::Relaxed) {
-        shard.announce(partition, announce, at_once);
+    match durability {
+        Durability::Stable if first || grown => shard.make_ready(partition),
+        // Waits for its bound, unless it has just gathered enough.
+        Durability::Relaxed if grown => shard.make_relaxed_ready(partition),
+        Durability::Relaxed if first => shard.make_ready_later(partition),
+        Durability::Stable | Durability::Relaxed => {}
     }
     Ok(Appended { base_offset: base, last_offset: Offset(end.0 - 1), ticket: Ticket { end } })
 }

@@ -14,7 +14,7 @@ use crate::shard::Shard;
 const FLUSH_PARTITIONS_MAX: usize = 64;
 
 /// Partitions flushed at the same time: small writes into different files, so that the latency of one does not bound the rate of all.
-pub(crate) const FLUSHES_IN_FLIGHT_MAX: usize = 8;
+pub(crate) const FLUSHES_IN_FLIGHT_MAX: usize = 16;
 
 /// Bytes written straight into segments after which a checkpoint is due: a restart scans the tails of those segments, at about the speed of the
 /// disk, so that this is a second or two of the time until it serves.
@@ -38,7 +38,7 @@ async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
     if seal_one(shard).await? {
         return Ok(true);
     }
-    let soft_max = shard.options.tail_cache_bytes_max / 2;
+    let soft_max = shard.options.unflushed_bytes_max / 2;
     let held = shard.tail.bytes();
     if held <= soft_max {
         return Ok(false);

@@ -30,6 +30,10 @@ use crate::shard::{Committed, Shard};
 /// long for the last.
 pub(crate) const GROUP_BYTES_TARGET: usize = 1 << 20;
 
+/// A group beside others in flight is worth a write of its own from this size on. Below it more gathers: a small write ends soon, and the
+/// device flushes one at a time anyway.
+const GROUP_BESIDE_BYTES_MIN: u64 = 256 << 10;
+
 /// A group that is being written.
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -66,59 +70,52 @@ pub(crate) async fn run(shard: Rc<Shard>) {
 /// Nothing pending, nothing in flight.
 pub(crate) fn is_idle(shard: &Shard) -> bool {
     let queue = shard.queue.borrow();
-    let quiet = queue.records.is_empty() && queue.ready.is_empty() && queue.relaxed.is_empty();
+    let quiet = queue.records.is_empty() && queue.ready.is_empty() && queue.much.is_empty() && queue.relaxed.is_empty();
     quiet && queue.in_flight.is_empty() && queue.direct_in_flight == 0 && !shard.wal.borrow().trailer_due
 }
 
 /// Starts whatever can start now. False when there is nothing to do but wait.
 fn take_work(shard: &Rc<Shard>) -> bool {
-    let small = start_direct_writes(shard);
-    let groups = shard.queue.borrow().in_flight.len();
-    if groups >= shard.options.commit_groups_in_flight as usize {
-        put_back(shard, small);
+    start_direct_writes(shard);
+    if !is_time_for_a_group(shard) {
         return false;
     }
-    let Some(group) = group::take(shard, small) else { return false };
+    let Some(group) = group::take(shard) else { return false };
     start_group(shard, group);
     true
 }
 
-/// Gives each partition with much pending a write of its own; returns the others, in order.
-fn start_direct_writes(shard: &Rc<Shard>) -> Vec<Rc<Partition>> {
-    let ready = std::mem::take(&mut shard.queue.borrow_mut().ready);
-    let threshold = shard.options.direct_write_threshold_bytes;
-    let mut small = Vec::with_capacity(ready.len());
-    let mut blocked = Vec::new();
-    for partition in ready {
-        let (pending_bytes, in_flight) = {
+/// Gives each partition with much pending a write of its own.
+fn start_direct_writes(shard: &Rc<Shard>) {
+    let much = std::mem::take(&mut shard.queue.borrow_mut().much);
+    for partition in much {
+        {
             let mut inner = partition.inner.borrow_mut();
-            inner.queued = !inner.pending.is_empty();
-            (inner.pending_bytes, inner.direct_in_flight)
-        };
-        if pending_bytes == 0 || in_flight {
-            // A direct write requeues the partition when it is done.
-            continue;
+            inner.much = false;
+            if inner.direct.is_full() {
+                // The one that completes next requeues it.
+                continue;
+            }
         }
-        if pending_bytes < threshold {
-            small.push(partition);
-            continue;
-        }
-        let free = shard.queue.borrow().direct_in_flight < direct::DIRECT_WRITES_MAX;
-        match free.then(|| shard.try_lock_segments(&partition)).flatten() {
-            Some(lock) => direct::start(shard, &partition, lock),
-            None => blocked.push(partition),
+        if !direct::start(shard, &partition) {
+            partition.inner.borrow_mut().much = true;
+            shard.queue.borrow_mut().much.push_back(partition);
         }
     }
-    shard.queue.borrow_mut().ready.extend(blocked);
-    small
 }
 
-/// Partitions that have to wait for the next group keep their place before those that came meanwhile.
-pub(crate) fn put_back(shard: &Shard, partitions: Vec<Rc<Partition>>) {
-    let mut queue = shard.queue.borrow_mut();
-    for partition in partitions.into_iter().rev() {
-        queue.ready.push_front(partition);
+/// Whether another group may go out: none is in flight, or one of a good size can be made and the bound is not reached.
+fn is_time_for_a_group(shard: &Shard) -> bool {
+    let queue = shard.queue.borrow();
+    if queue.in_flight.is_empty() {
+        return true;
     }
+    let mut bytes = 0;
+    queue.in_flight.len() < shard.options.commit_groups_in_flight as usize
+        && queue.ready.iter().any(|partition| {
+            bytes += partition.inner.borrow().pending_bytes;
+            bytes >= GROUP_BESIDE_BYTES_MIN
+        })
 }
 
 fn start_group(shard: &Rc<Shard>, group: Group) {
@@ -205,9 +202,6 @@ pub(crate) fn release_relaxed_later(shard: &Rc<Shard>) {
 /// Makes relaxed partitions ready now.
 pub(crate) fn release_relaxed(shard: &Shard) {
     shard.relaxed_timer.set(false);
-    let mut queue = shard.queue.borrow_mut();
-    let relaxed = std::mem::take(&mut queue.relaxed);
-    queue.ready.extend(relaxed);
-    drop(queue);
-    shard.work.notify_waiters();
+    let relaxed = std::mem::take(&mut shard.queue.borrow_mut().relaxed);
+    relaxed.iter().for_each(|partition| shard.make_ready(partition));
 }

@@ -5,8 +5,10 @@
 //! ```
 //!
 //! Everything of the partition that is not in a segment goes along, so that the segment holds its offsets without a hole and a direct
-//! write is durable by itself, whatever became of the groups in flight. While it runs, the partition's pending batches collect.
+//! write is durable by itself, whatever became of the groups in flight. Two may run at a time, so that the disk writes the one while it
+//! syncs the other; they complete in order, and what comes meanwhile collects.
 
+use std::iter;
 use std::rc::Rc;
 
 use shards::buffer::Shared;
@@ -24,10 +26,34 @@ use crate::{LogFailed, flush};
 /// One direct write takes at most about this much: a sync of a millisecond is small against it, and the buffer can be let go as a whole.
 const DIRECT_BYTES_MAX: usize = 8 << 20;
 
-/// Direct writes under way on one shard. Each is a file of its own, so they run side by side; more would only queue in the disk.
-pub(crate) const DIRECT_WRITES_MAX: u32 = 16;
+/// Direct writes under way on one shard. They run side by side; more would only queue in the disk.
+const DIRECT_WRITES_MAX: u32 = 32;
+
+/// Direct writes of one partition under way.
+const DIRECT_WRITES_OF_PARTITION_MAX: u64 = 2;
+
+/// The direct writes of a partition.
+#[derive(Debug, Default)]
+pub(crate) struct DirectWrites {
+    begun: u64,
+    completed: u64,
+    /// Held from the first of them to the last.
+    lock: Option<SegmentsLock>,
+}
+
+impl DirectWrites {
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.begun - self.completed
+    }
+
+    /// Whether one more has to wait for one of them to complete.
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight() >= DIRECT_WRITES_OF_PARTITION_MAX
+    }
+}
 
 struct Job {
+    number: u64,
     place: Place,
     buffers: Vec<Shared>,
     end: u64,
@@ -36,37 +62,54 @@ struct Job {
     note: Option<OneshotReceiver<()>>,
 }
 
-/// Takes what is pending for `partition` and writes it in a task of its own. The caller has seen that there is enough.
-pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>, lock: SegmentsLock) {
-    let job = take(shard, partition);
+/// Takes what is pending for `partition` and writes it in a task of its own. The caller has seen that there is enough. False when that has
+/// to wait: for others, or for the partition's segments.
+pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>) -> bool {
+    if shard.queue.borrow().direct_in_flight >= DIRECT_WRITES_MAX {
+        return false;
+    }
+    let now_ms = clock::wall_ms();
+    if partition.inner.borrow().direct.in_flight() == 0 {
+        let Some(lock) = shard.try_lock_segments(partition) else { return false };
+        partition.inner.borrow_mut().direct.lock = Some(lock);
+    } else if begins_segment(&partition.inner.borrow(), now_ms) {
+        // The one before it is the last of its segment.
+        return false;
+    }
+    let job = take(shard, partition, now_ms);
     shard.queue.borrow_mut().direct_in_flight += 1;
-    let shard = shard.clone();
-    let partition = partition.clone();
-    executor::spawn(async move {
-        let started = clock::monotonic();
-        let end = job.place.end(job.end);
-        let queued_bytes = job.queued_bytes;
-        let bytes = job.place.reservation.bytes;
-        let written = write(&shard, &partition, job).await;
-        shard.queue.borrow_mut().direct_in_flight -= 1;
-        if written.is_err() {
-            return;
-        }
-        shard.counters.direct_write(bytes, started.elapsed());
-        complete(&shard, &partition, end, queued_bytes);
-        drop(lock);
-        shard.requeue(&partition);
-        shard.housekeep();
-        shard.checkpoint_work.notify_waiters();
-    })
-    .detach();
+    executor::spawn(run(shard.clone(), partition.clone(), job)).detach();
+    true
+}
+
+async fn run(shard: Rc<Shard>, partition: Rc<Partition>, job: Job) {
+    let started = clock::monotonic();
+    let (number, end) = (job.number, job.place.end(job.end));
+    let (queued_bytes, bytes) = (job.queued_bytes, job.place.reservation.bytes);
+    let written = write(&shard, &partition, job).await;
+    shard.queue.borrow_mut().direct_in_flight -= 1;
+    let lock = {
+        let mut inner = partition.inner.borrow_mut();
+        let is_last = written.is_err() || inner.direct.begun == number + 1;
+        inner.direct.completed = number + 1;
+        if is_last { inner.direct.lock.take() } else { None }
+    };
+    if written.is_err() {
+        return;
+    }
+    shard.counters.direct_write(bytes, started.elapsed());
+    complete(&shard, &partition, end, queued_bytes);
+    drop(lock);
+    shard.progress.notify_waiters();
+    shard.make_ready(&partition);
+    shard.housekeep();
+    shard.checkpoint_work.notify_waiters();
 }
 
 fn complete(shard: &Shard, partition: &Partition, end: SegmentEnd, queued_bytes: u64) {
     shard.unqueued(queued_bytes);
     let moved = {
         let mut inner = partition.inner.borrow_mut();
-        inner.direct_in_flight = false;
         !inner.deleted && inner.durable_up_to(end.offset.0)
     };
     if moved {
@@ -85,7 +128,7 @@ async fn write(shard: &Rc<Shard>, partition: &Partition, job: Job) -> Result<(),
     let written = file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, true).await;
     written.map_err(|error| shard.fail(&error))?;
     file.sync(&shard.files, job.place.reservation).await.map_err(|error| shard.fail(&error))?;
-    shard.failure.check()?;
+    completed_before(shard, partition, job.number).await?;
     flush::complete(partition, &job.place, job.end);
     let ahead = (shard.clone(), file.clone());
     executor::spawn_background(async move {
@@ -99,13 +142,35 @@ async fn write(shard: &Rc<Shard>, partition: &Partition, job: Job) -> Result<(),
     Ok(())
 }
 
-fn take(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Job {
+/// Waits until the direct writes of the partition that began before `number` are complete.
+async fn completed_before(shard: &Shard, partition: &Partition, number: u64) -> Result<(), LogFailed> {
+    loop {
+        let progress = shard.progress.notified();
+        shard.failure.check()?;
+        if partition.inner.borrow().direct.completed == number {
+            return Ok(());
+        }
+        progress.await;
+    }
+}
+
+/// Whether what is pending would begin a new segment.
+fn begins_segment(inner: &Inner, now_ms: i64) -> bool {
+    let earlier = inner.cached.range(inner.first_unreserved()..).map(|batch| batch.bytes.len());
+    let (count, _) = pending_count(inner);
+    let pending = inner.pending.iter().take(count).map(|batch| batch.bytes.len());
+    let padded_max: usize = earlier.chain(pending).map(segment_fill::padded_bytes).sum();
+    segments::begins(inner, padded_max as u64, now_ms)
+}
+
+fn take(shard: &Rc<Shard>, partition: &Rc<Partition>, now_ms: i64) -> Job {
     let mut inner = partition.inner.borrow_mut();
     assert!(!inner.deleted, "a deleted partition has nothing pending");
-    assert!(!inner.direct_in_flight, "one direct write of a partition at a time");
-    inner.direct_in_flight = true;
+    assert!(!inner.direct.is_full(), "the bound on direct writes of a partition");
+    let number = inner.direct.begun;
+    inner.direct.begun += 1;
 
-    let first = inner.first_unflushed();
+    let first = inner.first_unreserved();
     let (count, queued_bytes) = pending_count(&inner);
     let mut placed: Vec<Placed> = inner.cached.range(first..).map(CachedBatch::placed).collect();
     let earlier_count = placed.len();
@@ -114,9 +179,12 @@ fn take(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Job {
     let end = placed.last().expect("a direct write has batches").last + 1;
     let epoch = inner.epochs.latest().expect("a partition with batches has an epoch").epoch;
     let lengths: Vec<usize> = placed.iter().map(|batch| batch.stride as usize).collect();
-    let chunks = segment_fill::chunks(lengths.iter().copied());
+    let in_place_min = shard.options.in_place_bytes_min;
+    let landed = inner.pending.iter().map(|batch| batch.bytes.len() >= in_place_min && segment_fill::has_landed(&batch.bytes));
+    let landed = iter::repeat_n(false, earlier_count).chain(landed);
+    let chunks = segment_fill::chunks(lengths.iter().copied().zip(landed));
     let padded = segments::spread(&mut placed, &chunks);
-    let place = segments::reserve(shard, partition, &mut inner, &placed, padded, clock::wall_ms());
+    let place = segments::reserve(shard, partition, &mut inner, &placed, padded, now_ms);
 
     let mut buffers = Vec::with_capacity(chunks.len());
     let mut taken = 0;
@@ -124,7 +192,11 @@ fn take(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Job {
         let range = taken..taken + chunk.count;
         taken = range.end;
         let next = placed.get(taken).map_or(end, |batch| batch.base);
-        let buffer = {
+        let buffer = if chunk.landed {
+            let batch = &mut inner.pending[range.start - earlier_count];
+            let bytes = std::mem::replace(&mut batch.bytes, Shared::empty());
+            segment_fill::complete_landed(bytes, &batch.header, chunk, Offset(next), epoch)
+        } else {
             let earlier = inner.cached.range(first..).map(|batch| Piece { header: None, bytes: &batch.bytes });
             let pending = inner.pending.iter().map(|batch| Piece { header: Some(&batch.header), bytes: &batch.bytes });
             let pieces = earlier.take(earlier_count).chain(pending).skip(range.start).take(chunk.count);
@@ -139,7 +211,7 @@ fn take(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Job {
         shard.push_record(Record { key: partition.key, entry: Entry::DirectStart(place.start(first_offset)) })
     });
     let buffers = buffers.into_iter().map(|(buffer, _)| buffer).collect();
-    Job { place, buffers, end, queued_bytes, note }
+    Job { number, place, buffers, end, queued_bytes, note }
 }
 
 /// How many pending batches go along, and their bytes.

@@ -62,7 +62,7 @@ fn take(shard: &Shard, partition: &Rc<Partition>) -> Option<Job> {
     let mut placed: Vec<Placed> = inner.cached.range(first..first + count).map(CachedBatch::placed).collect();
     let end = placed.last().expect("at least one batch is due").last + 1;
     let epoch = inner.epochs.latest().expect("a partition with batches has an epoch").epoch;
-    let chunks = segment_fill::chunks(inner.cached.range(first..first + count).map(|batch| batch.bytes.len()));
+    let chunks = segment_fill::chunks(inner.cached.range(first..first + count).map(|batch| (batch.bytes.len(), false)));
     let padded = segments::spread(&mut placed, &chunks);
     let place = segments::reserve(shard, partition, &mut inner, &placed, padded, shards::clock::wall_ms());
     let mut pieces = inner.cached.range(first..first + count).map(|batch| Piece { header: None, bytes: &batch.bytes });

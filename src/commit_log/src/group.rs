@@ -6,11 +6,11 @@ use std::rc::Rc;
 use shards::buffer::{self, Shared};
 use shards::disk::File;
 
-use crate::commit::{GROUP_BYTES_TARGET, InFlight, put_back};
+use crate::commit::{GROUP_BYTES_TARGET, InFlight};
 use crate::format::BLOCK_BYTES;
 use crate::format::block::{BLOCK_HEADER_BYTES, finish_block};
 use crate::format::record::{ENTRY_BYTES_MAX, Entry, Record, RecordWriter, record_bytes};
-use crate::partition::{CachedBatch, Partition};
+use crate::partition::{CachedBatch, Inner, Partition};
 use crate::segment_fill::copy_batch;
 use crate::shard::{PendingRecord, Shard};
 use crate::wal::Placement;
@@ -43,55 +43,85 @@ struct Plan {
     hints: Vec<Record<'static>>,
     /// Each partition with the number and bytes of the pending batches taken.
     parts: Vec<(Rc<Partition>, usize, u64)>,
+    /// Partitions at the front of the queue that have nothing more for the next group.
+    passed: usize,
     bytes: usize,
 }
 
-/// Builds the next group from structural records and from `small`, the partitions with pending batches. What does not fit stays queued.
+/// Builds the next group from structural records and from the partitions with little pending. What does not fit stays queued.
 /// `None` when there is nothing to write, or no file to write it into.
-pub(crate) fn take(shard: &Rc<Shard>, mut small: Vec<Rc<Partition>>) -> Option<Group> {
-    let trailer = is_trailer_time(shard, &small);
-    let mut taken = plan(shard, &small, trailer);
-    if !taken.parts.is_empty() && !shard.wal.borrow().is_within(taken.block_bytes() as u64, shard.options.wal_files_max()) {
+pub(crate) fn take(shard: &Rc<Shard>) -> Option<Group> {
+    skip_unready(shard);
+    let trailer = is_trailer_time(shard);
+    let target = GROUP_BYTES_TARGET.min(shard.options.wal_file_bytes as usize / 4);
+    let room = shard.wal.borrow().room(shard.options.wal_files_max());
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    let mut taken = plan(shard, target.min(room.saturating_sub(BLOCK_HEADER_BYTES)), trailer);
+    if !taken.parts.is_empty() && taken.block_bytes() > room {
+        taken = plan(shard, 0, trailer);
+    }
+    if taken.parts.is_empty() && !shard.queue.borrow().ready.is_empty() {
         // Batches wait for a checkpoint.
-        taken = plan(shard, &[], trailer);
         shard.background.notify_waiters();
     }
     if taken.bytes == 0 && !trailer {
-        put_back(shard, small);
         return None;
     }
     let length = taken.block_bytes();
     let placement = shard.wal.borrow_mut().place(length as u64);
     let Some(placement) = placement else {
         shard.counters.add(|stats| stats.wal_file_waits += 1);
-        put_back(shard, small);
         shard.background.notify_waiters();
         return None;
     };
+    let passed = taken.passed;
     let group = build(shard, taken, placement, length, trailer);
-    small.retain(|partition| {
-        let mut inner = partition.inner.borrow_mut();
-        inner.queued = !inner.pending.is_empty();
-        inner.queued
-    });
-    put_back(shard, small);
+    leave_ready(shard, passed);
     Some(group)
 }
 
-fn is_trailer_time(shard: &Shard, small: &[Rc<Partition>]) -> bool {
+/// Partitions at the front whose pending batches are gone or go another way leave the queue.
+fn skip_unready(shard: &Shard) {
+    let passed = shard.queue.borrow().ready.iter().take_while(|partition| !is_ready(shard, &partition.inner.borrow())).count();
+    leave_ready(shard, passed);
+}
+
+/// What a partition that leaves still has pending, a direct write takes or requeues.
+fn leave_ready(shard: &Shard, count: usize) {
+    for partition in shard.queue.borrow_mut().ready.drain(..count) {
+        let mut inner = partition.inner.borrow_mut();
+        inner.ready = false;
+        inner.queued = !inner.pending.is_empty();
+    }
+}
+
+fn is_ready(shard: &Shard, inner: &Inner) -> bool {
+    let is_little = inner.pending_bytes < shard.options.direct_write_threshold_bytes;
+    !inner.pending.is_empty() && is_little && inner.direct.in_flight() == 0
+}
+
+fn is_trailer_time(shard: &Shard) -> bool {
     let queue = shard.queue.borrow();
-    let quiet = small.is_empty() && queue.records.is_empty() && queue.ready.is_empty();
+    let quiet = queue.records.is_empty() && queue.ready.is_empty() && queue.much.is_empty();
     quiet && queue.in_flight.is_empty() && queue.direct_in_flight == 0 && shard.wal.borrow().trailer_due
 }
 
-fn plan(shard: &Shard, small: &[Rc<Partition>], trailer: bool) -> Plan {
+/// Plans a group of about `target` bytes of batches; of none when that is 0.
+fn plan(shard: &Shard, target: usize, trailer: bool) -> Plan {
     let queue = shard.queue.borrow();
     let records = queue.records.len().min(RECORDS_MAX);
     let mut bytes: usize = queue.records.iter().take(records).map(|pending| pending.record.encoded_bytes()).sum();
-    let mut parts = Vec::with_capacity(small.len());
-    let target = GROUP_BYTES_TARGET.min(shard.options.wal_file_bytes as usize / 4);
-    for partition in small {
+    let mut parts = Vec::new();
+    let mut passed = 0;
+    for partition in &queue.ready {
+        if bytes >= target {
+            break;
+        }
         let inner = partition.inner.borrow();
+        if !is_ready(shard, &inner) {
+            passed += 1;
+            continue;
+        }
         let mut count = 0;
         let mut batch_bytes = 0;
         for batch in &inner.pending {
@@ -103,19 +133,21 @@ fn plan(shard: &Shard, small: &[Rc<Partition>], trailer: bool) -> Plan {
             batch_bytes += batch.bytes.len() as u64;
             count += 1;
         }
-        if count > 0 {
-            parts.push((partition.clone(), count, batch_bytes));
-        }
-        if bytes >= target {
+        if count < inner.pending.len() {
+            if count > 0 {
+                parts.push((partition.clone(), count, batch_bytes));
+            }
             break;
         }
+        parts.push((partition.clone(), count, batch_bytes));
+        passed += 1;
     }
     // Ends of direct writes need no block of their own before the shard is idle: they ride.
     let rides = bytes > 0 || trailer;
     let direct_ends = if rides { queue.direct_ends.len().min(RECORDS_MAX) } else { 0 };
     let hints = if trailer { hints(&queue.hints) } else { Vec::new() };
     bytes += (direct_ends + hints.len()) * ENTRY_BYTES_MAX;
-    Plan { records, direct_ends, hints, parts, bytes }
+    Plan { records, direct_ends, hints, parts, passed, bytes }
 }
 
 fn hints(partitions: &[Rc<Partition>]) -> Vec<Record<'static>> {

@@ -24,7 +24,7 @@ pub const WAL_GROUPS_IN_FLIGHT_MAX: u64 = 8;
 
 /// A partition with this much pending at a commit is written straight into its segment. Measured: at 256 KiB a write with its own sync costs
 /// as much as writing the bytes twice.
-pub const DIRECT_THRESHOLD_BYTES_DEFAULT: u64 = 256 * KIB;
+pub const DIRECT_THRESHOLD_BYTES_DEFAULT: u64 = 128 * KIB;
 
 /// The highest that threshold may be set: what is pending for one partition below it must fit one block group with much room.
 pub const DIRECT_THRESHOLD_BYTES_MAX: u64 = 8 * MIB;

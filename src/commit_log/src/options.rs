@@ -53,8 +53,14 @@ pub struct LogOptions {
     pub wal_file_bytes: u64,
     /// Batches accepted and not yet durable.
     pub append_queue_bytes_max: u64,
-    /// Written buffers kept in memory: what is not yet in a segment, and the tail cache.
+    /// A batch this large is written from the block in which it landed ([`crate::ShardLog::landing_bytes`]): one write more costs less than the
+    /// copy.
+    pub in_place_bytes_min: usize,
+    /// Written buffers kept in memory for readers near the end.
     pub tail_cache_bytes_max: u64,
+    /// Written buffers kept in memory because a batch in them is not in a segment yet. From half of it on the oldest are flushed, at half as
+    /// much again appends wait. The more, the larger are the writes of a flush when there are many partitions.
+    pub unflushed_bytes_max: u64,
     /// Buffers of cold reads kept in memory.
     pub read_cache_bytes_max: u64,
     /// Bound within which an acknowledged append of a relaxed partition is on stable storage.
@@ -84,7 +90,9 @@ impl Default for LogOptions {
             wal_bytes_max: limits::WAL_BYTES_MAX_DEFAULT,
             wal_file_bytes: limits::WAL_FILE_BYTES,
             append_queue_bytes_max: 64 << 20,
+            in_place_bytes_min: 128 << 10,
             tail_cache_bytes_max: 128 << 20,
+            unflushed_bytes_max: 256 << 20,
             read_cache_bytes_max: 32 << 20,
             relaxed_flush_ms_max: 50,
             open_files_max: 512,

@@ -21,6 +21,7 @@ use shards::sync::OneshotSender;
 use wire::batch::HEADER_BYTES;
 use wire::{Offset, PartitionKey};
 
+use crate::direct::DirectWrites;
 use crate::epochs::Epochs;
 use crate::file_cache::SegmentKey;
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
@@ -134,10 +135,13 @@ pub(crate) struct Inner {
     pub(crate) unflushed_bytes: u64,
     pub(crate) sealed: Vec<SealedSegment>,
     pub(crate) active: Option<ActiveSegment>,
-    /// In the shard's queue of partitions with pending batches.
+    /// The commit loop knows of its pending batches: it stands in one of the queues, or its direct write requeues it.
     pub(crate) queued: bool,
-    /// A direct write runs: pending batches collect until it is done.
-    pub(crate) direct_in_flight: bool,
+    /// In the queue of those with little pending.
+    pub(crate) ready: bool,
+    /// In the queue of those with much pending.
+    pub(crate) much: bool,
+    pub(crate) direct: DirectWrites,
     pub(crate) truncating: bool,
     pub(crate) deleted: bool,
     /// Acknowledged data of this partition may have been lost.
@@ -170,7 +174,9 @@ impl Inner {
             sealed: Vec::with_capacity(state.segments.len()),
             active: None,
             queued: false,
-            direct_in_flight: false,
+            ready: false,
+            much: false,
+            direct: DirectWrites::default(),
             truncating: false,
             deleted: false,
             lossy: state.lossy,
@@ -238,6 +244,12 @@ impl Inner {
     /// The first cached batch that is not in a segment.
     pub(crate) fn first_unflushed(&self) -> usize {
         self.cached.partition_point(|batch| batch.last < self.flushed_end)
+    }
+
+    /// The first cached batch that no write into a segment has taken.
+    pub(crate) fn first_unreserved(&self) -> usize {
+        let reserved_end = self.active.as_ref().map_or(0, |active| active.reserved_end).max(self.flushed_end);
+        self.cached.partition_point(|batch| batch.last < reserved_end)
     }
 
     /// The oldest write-ahead block that a restart needs for this partition.

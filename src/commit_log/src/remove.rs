@@ -72,6 +72,7 @@ pub(crate) async fn delete(shard: &Rc<Shard>, key: PartitionKey) -> Result<(), L
         queue.direct_ends.retain(|record| record.key != key);
         queue.hints.retain(|other| !Rc::ptr_eq(other, &partition));
         queue.ready.retain(|other| !Rc::ptr_eq(other, &partition));
+        queue.much.retain(|other| !Rc::ptr_eq(other, &partition));
         queue.relaxed.retain(|other| !Rc::ptr_eq(other, &partition));
     }
     shard.removing.borrow_mut().insert(key);

@@ -133,9 +133,10 @@ impl SegmentFile {
         buffers: Vec<Shared>,
         allocate: bool,
     ) -> Result<(), DiskError> {
-        let file = self.ready(files, reservation.position + reservation.bytes, allocate).await?;
+        let (file, header) = self.ready(files, reservation.position + reservation.bytes, allocate).await?;
         let depth = options.segment_write_depth as usize;
         let mut writes = FuturesUnordered::new();
+        writes.extend(header.map(|header| file.write_at(0, header)));
         let mut position = reservation.position;
         for buffer in buffers {
             if writes.len() >= depth {
@@ -182,19 +183,25 @@ impl SegmentFile {
         files.get(self.key, &self.disk).await
     }
 
-    async fn ready(&self, files: &FileCache, end: u64, allocate: bool) -> Result<Rc<File>, DiskError> {
+    /// The file, with space up to `end` where that is asked for; and the header of a new one, to be written with the first batches.
+    async fn ready(&self, files: &FileCache, end: u64, allocate: bool) -> Result<(Rc<File>, Option<Shared>), DiskError> {
         if self.exists.get() && (!allocate || end <= self.allocated_end.get()) {
-            return self.open(files).await;
+            return Ok((self.open(files).await?, None));
         }
         let _making = self.making.acquire(1).await;
-        let file = if self.exists.get() { self.open(files).await? } else { self.create(files).await? };
+        let (file, header) = if self.exists.get() {
+            (self.open(files).await?, None)
+        } else {
+            let (file, header) = self.create(files).await?;
+            (file, Some(header))
+        };
         if allocate && end > self.allocated_end.get() {
             self.allocate(&file, end).await?;
         }
-        Ok(file)
+        Ok((file, header))
     }
 
-    async fn create(&self, files: &FileCache) -> Result<Rc<File>, DiskError> {
+    async fn create(&self, files: &FileCache) -> Result<(Rc<File>, Shared), DiskError> {
         let file = Rc::new(self.create_file().await?);
         let header = SegmentHeader {
             partition: self.key.partition,
@@ -204,10 +211,9 @@ impl SegmentFile {
         };
         let mut block = shards::buffer::allocate(BLOCK_BYTES);
         header.encode(&mut block);
-        file.write_at(0, block.freeze()).await?;
         files.insert(self.key, file.clone());
         self.exists.set(true);
-        Ok(file)
+        Ok((file, block.freeze()))
     }
 
     /// Opens the new file. The usual case is one call: the folder is made when it turns out to be missing.

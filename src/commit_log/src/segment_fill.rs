@@ -1,6 +1,7 @@
-//! Batches laid out for a segment: back to back in one aligned buffer, padded to whole blocks.
+//! Batches laid out for a segment: back to back in one aligned buffer, padded to whole blocks. A large batch that has landed at the start of
+//! a block of its own is written from there, without a copy.
 
-use shards::buffer::{self, Shared};
+use shards::buffer::{self, BufferMut, Shared};
 use wire::batch::{HEADER_BYTES, write_padding};
 use wire::{LeaderEpoch, Offset};
 
@@ -8,6 +9,11 @@ use crate::format::BLOCK_BYTES;
 
 /// One write into a segment: large enough for full disk speed, small enough that several overlap.
 pub(crate) const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// Whether a batch has landed at the start of a block that can be written as it is.
+pub(crate) fn has_landed(bytes: &Shared) -> bool {
+    bytes.starts_io_block(padded_bytes(bytes.len()))
+}
 
 /// A batch to lay out: its bytes, and the stamped header that replaces the first 80 of them if it was not written before.
 #[derive(Debug)]
@@ -40,19 +46,21 @@ pub(crate) struct Chunk {
     pub(crate) count: usize,
     pub(crate) length: usize,
     pub(crate) padded: usize,
+    /// The one batch has landed where it can be written from.
+    pub(crate) landed: bool,
 }
 
-/// Divides batches of these lengths into buffers of at most [`CHUNK_BYTES_MAX`] (a longer batch has its own), so that each buffer is
-/// one write without a copy and can be let go by itself.
-pub(crate) fn chunks(lengths: impl Iterator<Item = usize>) -> Vec<Chunk> {
+/// Divides batches of these lengths into buffers of at most [`CHUNK_BYTES_MAX`] (a longer batch has its own, and so has one that has
+/// landed), so that each buffer is one write and can be let go by itself.
+pub(crate) fn chunks(batches: impl Iterator<Item = (usize, bool)>) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = Vec::new();
-    for length in lengths {
+    for (length, landed) in batches {
         match chunks.last_mut() {
-            Some(chunk) if padded_bytes(chunk.length + length) <= CHUNK_BYTES_MAX => {
+            Some(chunk) if !landed && !chunk.landed && padded_bytes(chunk.length + length) <= CHUNK_BYTES_MAX => {
                 chunk.count += 1;
                 chunk.length += length;
             }
-            _ => chunks.push(Chunk { count: 1, length, padded: 0 }),
+            _ => chunks.push(Chunk { count: 1, length, padded: 0, landed }),
         }
     }
     for chunk in &mut chunks {
@@ -77,6 +85,27 @@ pub(crate) fn fill<'a>(pieces: impl Iterator<Item = Piece<'a>>, chunk: Chunk, ne
     buffer.freeze()
 }
 
+/// Completes a landed batch in its block: stamped header in front, padding behind. Copies it when somebody else still holds the block.
+pub(crate) fn complete_landed(
+    bytes: Shared,
+    header: &[u8; HEADER_BYTES],
+    chunk: Chunk,
+    next: Offset,
+    epoch: LeaderEpoch,
+) -> Shared {
+    assert_eq!(bytes.len(), chunk.length, "a landed batch has a chunk of its own");
+    let mut buffer: BufferMut = match bytes.into_buffer() {
+        Ok(buffer) => buffer,
+        Err(bytes) => return fill(std::iter::once(Piece { header: Some(header), bytes: &bytes }), chunk, next, epoch),
+    };
+    buffer.extend(chunk.padded);
+    buffer[..HEADER_BYTES].copy_from_slice(header);
+    if chunk.length < chunk.padded {
+        write_padding(&mut buffer[chunk.length..], next, epoch);
+    }
+    buffer.freeze()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,12 +124,47 @@ mod tests {
     #[test]
     fn chunks_keep_every_batch_and_the_bound() {
         let lengths = [80, 600 << 10, 400 << 10, 3 << 20, 16, 1 << 20, 4096 - 16, 64];
-        let chunks = chunks(lengths.iter().copied());
+        let chunks = chunks(lengths.iter().map(|length| (*length, false)));
         assert_eq!(chunks.iter().map(|chunk| chunk.count).sum::<usize>(), lengths.len());
         assert_eq!(chunks.iter().map(|chunk| chunk.length).sum::<usize>(), lengths.iter().sum());
         for chunk in chunks {
             assert!(chunk.count == 1 || chunk.padded <= CHUNK_BYTES_MAX);
             assert_eq!(chunk.padded, padded_bytes(chunk.length));
         }
+    }
+
+    #[test]
+    fn a_landed_batch_is_a_chunk_of_its_own() {
+        let chunks = chunks([(160, false), (160, false), (200 << 10, true), (160, false)].into_iter());
+        let found: Vec<_> = chunks.iter().map(|chunk| (chunk.count, chunk.landed)).collect();
+        assert_eq!(found, [(2, false), (1, true), (1, false)]);
+    }
+
+    #[test]
+    fn a_landed_batch_becomes_the_bytes_that_a_copy_would_be() {
+        let length = (128 << 10) + 160;
+        let header = [7; HEADER_BYTES];
+        let landed = || {
+            let mut block = buffer::allocate(padded_bytes(length));
+            block.iter_mut().zip((0..=250).cycle()).for_each(|(byte, value)| *byte = value);
+            block.freeze().slice(..length)
+        };
+        let chunk = chunks(std::iter::once((length, true)))[0];
+        let (next, epoch) = (Offset(9), LeaderEpoch(1));
+        let copied = {
+            let bytes = landed();
+            fill(std::iter::once(Piece { header: Some(&header), bytes: &bytes }), chunk, next, epoch)
+        };
+        let bytes = landed();
+        let address = bytes.as_ptr();
+        let in_place = complete_landed(bytes, &header, chunk, next, epoch);
+        assert_eq!(in_place, copied);
+        assert_eq!(in_place.as_ptr(), address);
+
+        let bytes = landed();
+        let held = bytes.clone();
+        let apart = complete_landed(bytes, &header, chunk, next, epoch);
+        assert_eq!(apart, copied);
+        assert_ne!(apart.as_ptr(), held.as_ptr());
     }
 }

@@ -104,6 +104,11 @@ pub(crate) fn reserve(
     Place { file: active.file.clone(), reservation, unnoted: !active.noted }
 }
 
+/// Whether `padded` bytes would begin a new segment.
+pub(crate) fn begins(inner: &Inner, padded: u64, now_ms: i64) -> bool {
+    inner.active.as_ref().is_none_or(|active| is_full(inner, active, padded, now_ms))
+}
+
 fn is_full(inner: &Inner, active: &ActiveSegment, padded: u64, now_ms: i64) -> bool {
     let position = active.file.position();
     if position == BLOCK_BYTES as u64 {

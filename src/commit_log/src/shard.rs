@@ -45,8 +45,10 @@ pub(crate) struct PendingRecord {
 pub(crate) struct Queue {
     /// Structural records: they go out before the batches of the same group.
     pub(crate) records: VecDeque<PendingRecord>,
-    /// Partitions with pending batches, in the order in which they became so.
+    /// Partitions with little pending, in the order in which they became so; and some that have nothing or much by now.
     pub(crate) ready: VecDeque<Rc<Partition>>,
+    /// Partitions with enough pending for a write of their own.
+    pub(crate) much: VecDeque<Rc<Partition>>,
     /// Relaxed partitions with pending batches: they become ready together, within the stated bound.
     pub(crate) relaxed: Vec<Rc<Partition>>,
     /// Committed ends of direct writes that no block names yet.
@@ -134,7 +136,7 @@ impl Shard {
         let queued = self.queue_bytes.get();
         let queue_full = queued > 0 && queued + bytes > self.options.append_queue_bytes_max;
         // Half as much again: the background flush starts at half of the bound, and this is where appends must wait for it.
-        let held_full = self.tail.bytes() > self.options.tail_cache_bytes_max + self.options.tail_cache_bytes_max / 2;
+        let held_full = self.tail.bytes() > self.options.unflushed_bytes_max + self.options.unflushed_bytes_max / 2;
         queue_full || held_full
     }
 
@@ -154,35 +156,39 @@ impl Shard {
         self.queue_bytes.set(queued - bytes);
     }
 
-    /// Tells the commit loop of a partition with pending batches: `first` when it is in no queue yet, `at_once` when it must not wait for the
-    /// relaxed bound.
-    pub(crate) fn announce(self: &Rc<Self>, partition: &Rc<Partition>, first: bool, at_once: bool) {
-        let mut queue = self.queue.borrow_mut();
-        if at_once {
-            if !first {
-                // It may stand among the relaxed ones; if not, it is ready already or its direct write will requeue it.
-                let Some(place) = queue.relaxed.iter().position(|other| Rc::ptr_eq(other, partition)) else { return };
-                queue.relaxed.swap_remove(place);
-            }
-            queue.ready.push_back(partition.clone());
-            drop(queue);
-            self.work.notify_waiters();
-            return;
-        }
-        queue.relaxed.push(partition.clone());
-        drop(queue);
-        if !self.relaxed_timer.replace(true) {
-            crate::commit::release_relaxed_later(self);
-        }
-    }
-
-    /// Puts a partition back among the ready ones if it has pending batches.
-    pub(crate) fn requeue(&self, partition: &Rc<Partition>) {
+    /// Tells the commit loop of a partition's pending batches, if there are any.
+    pub(crate) fn make_ready(&self, partition: &Rc<Partition>) {
         let mut inner = partition.inner.borrow_mut();
         inner.queued = !inner.pending.is_empty();
-        if inner.queued {
-            self.queue.borrow_mut().ready.push_back(partition.clone());
-            self.work.notify_waiters();
+        if !inner.queued {
+            return;
+        }
+        let mut queue = self.queue.borrow_mut();
+        if inner.pending_bytes >= self.options.direct_write_threshold_bytes {
+            if !std::mem::replace(&mut inner.much, true) {
+                queue.much.push_back(partition.clone());
+            }
+        } else if !std::mem::replace(&mut inner.ready, true) {
+            queue.ready.push_back(partition.clone());
+        }
+        self.work.notify_waiters();
+    }
+
+    /// The same for one that may still wait for the relaxed bound.
+    pub(crate) fn make_relaxed_ready(&self, partition: &Rc<Partition>) {
+        let mut queue = self.queue.borrow_mut();
+        if let Some(place) = queue.relaxed.iter().position(|other| Rc::ptr_eq(other, partition)) {
+            queue.relaxed.swap_remove(place);
+        }
+        drop(queue);
+        self.make_ready(partition);
+    }
+
+    /// Makes a partition ready within the relaxed bound.
+    pub(crate) fn make_ready_later(self: &Rc<Self>, partition: &Rc<Partition>) {
+        self.queue.borrow_mut().relaxed.push(partition.clone());
+        if !self.relaxed_timer.replace(true) {
+            crate::commit::release_relaxed_later(self);
         }
     }
 
@@ -224,6 +230,7 @@ impl Shard {
             let mut queue = self.queue.borrow_mut();
             queue.records.clear();
             queue.ready.clear();
+            queue.much.clear();
             queue.relaxed.clear();
             // Dropping the senders answers whoever waits.
             for group in &mut queue.in_flight {
@@ -264,7 +271,7 @@ impl Shard {
     /// Lets the tail cache go down to its bound, and wakes the background if there is something for it.
     pub(crate) fn housekeep(&self) {
         self.tail.shrink_to(self.options.tail_cache_bytes_max);
-        if self.tail.bytes() > self.options.tail_cache_bytes_max / 2 || self.wal.borrow().ready.is_none() {
+        if self.tail.bytes() > self.options.unflushed_bytes_max / 2 || self.wal.borrow().ready.is_none() {
             self.background.notify_waiters();
         }
         if self.wal.borrow().live_bytes() > self.options.wal_bytes_max / 3 {

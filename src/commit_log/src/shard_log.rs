@@ -24,7 +24,10 @@ use crate::start::{self, Start, StartError};
 use crate::stats::{Counters, LogHistograms, LogStats};
 use crate::tail_cache::TailCache;
 use crate::wal::Wal;
-use crate::{LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, inventory, remove, scrub, space, wal_files};
+use crate::{
+    LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, inventory, remove, scrub, segment_fill, space,
+    wal_files,
+};
 
 /// A handle on one shard's log. Cheap to clone; stays on its shard's thread.
 #[derive(Debug, Clone)]
@@ -165,6 +168,12 @@ impl ShardLog {
     /// Resolves when this shard's storage fails. From then on nothing is acknowledged; the process should end.
     pub async fn failed(&self) -> LogFailed {
         self.shard.failure.wait().await
+    }
+
+    /// Bytes of the block in which a batch of `length_bytes` should land, at its start, so that it is written from there; `None` for a batch so
+    /// small that it is copied anyway.
+    pub fn landing_bytes(&self, length_bytes: usize) -> Option<usize> {
+        (length_bytes >= self.shard.options.in_place_bytes_min).then(|| segment_fill::padded_bytes(length_bytes))
     }
 
     /// Completes when something has become durable, or has moved from memory into segments, after this call: an append that was refused with

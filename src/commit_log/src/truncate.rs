@@ -55,7 +55,8 @@ pub(crate) async fn quiet(shard: &Rc<Shard>, partition: &Partition) -> Result<()
         shard.failure.check()?;
         let durable = {
             let inner = partition.inner.borrow();
-            inner.deleted || (inner.marks.durable_end == inner.marks.appended_end && !inner.direct_in_flight)
+            let is_durable = inner.marks.durable_end == inner.marks.appended_end;
+            inner.deleted || (is_durable && inner.direct.in_flight() == 0)
         };
         if durable && !shard.queue.borrow().in_flight.iter().any(|group| group.holds(partition)) {
             return Ok(());

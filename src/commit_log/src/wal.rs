@@ -5,6 +5,7 @@
 //!           └ recycled when a checkpoint has passed its last block
 //! ```
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -100,9 +101,13 @@ impl Wal {
         self.live.back().is_none_or(|file| file.position + length > self.file_bytes)
     }
 
-    /// Whether a block of `length` bytes stays within `files_max` files. Beyond them only structural records are written.
-    pub(crate) fn is_within(&self, length: u64, files_max: usize) -> bool {
-        self.live.len() + usize::from(self.needs_file(length)) <= files_max
+    /// The longest block of batches that stays within `files_max` files. Beyond them only structural records are written.
+    pub(crate) fn room(&self, files_max: usize) -> u64 {
+        match self.live.len().cmp(&files_max) {
+            Ordering::Less => self.file_bytes - BLOCK_BYTES as u64,
+            Ordering::Equal => self.live.back().map_or(0, |file| self.file_bytes - file.position),
+            Ordering::Greater => 0,
+        }
     }
 
     /// Takes the place for a block of `length` bytes. `None` when it needs a file and none is ready.

@@ -18,6 +18,7 @@ pub(crate) fn small_options() -> LogOptions {
         wal_bytes_max: 4 << 20,
         wal_file_bytes: 1 << 20,
         tail_cache_bytes_max: 1 << 20,
+        unflushed_bytes_max: 1 << 20,
         read_cache_bytes_max: 1 << 20,
         relaxed_flush_ms_max: 20,
         open_files_max: 16,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use commit_log::{AppendError, Durability, LogFailed, PartitionLog, PartitionOptions};
-use shards::buffer::Shared;
+use shards::buffer::{self, Shared};
 use shards::{clock, executor, random};
 use wire::batch::{BatchBuilder, BuilderOptions};
 use wire::{BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
@@ -149,6 +149,18 @@ impl Work {
         self.append(partition, bytes, random::below(3) == 0).await
     }
 
+    /// A batch in memory: a large one mostly where the log writes it from, as from a socket.
+    fn landed(&self, key: PartitionKey, batch: &[u8]) -> Shared {
+        match self.logs.of(key).landing_bytes(batch.len()) {
+            Some(block_bytes) if !batch.len().is_multiple_of(3) => {
+                let mut block = buffer::allocate(block_bytes);
+                block[..batch.len()].copy_from_slice(batch);
+                block.freeze().slice(..batch.len())
+            }
+            _ => Shared::copy_from_slice(batch),
+        }
+    }
+
     async fn append(&self, partition: &PartitionLog, bytes: u64, wait: bool) -> Result<(), LogFailed> {
         let (header, batch) = build(bytes);
         let key = partition.key();
@@ -157,7 +169,7 @@ impl Work {
             let expected = oracle.expect(key);
             (expected.epoch, expected.cuts)
         };
-        let appended = match partition.append(header, Shared::copy_from_slice(&batch), LeaderEpoch(epoch), None) {
+        let appended = match partition.append(header, self.landed(key, &batch), LeaderEpoch(epoch), None) {
             Ok(appended) => appended,
             Err(AppendError::Failed(failed)) => return Err(failed),
             Err(AppendError::Full { .. } | AppendError::DiskFull { .. }) => {
