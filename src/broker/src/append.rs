@@ -15,7 +15,7 @@ pub(crate) use waiting::WaitingLine;
 use crate::{
     ack::{self, Pending, Placed, Slot, To},
     calls,
-    connection::{Incoming, Refused},
+    connection::{Attachments, Incoming, Refused},
     mail::Call,
     partition::{LEADER_EPOCH, Partition},
     router::{Route, route},
@@ -24,12 +24,13 @@ use crate::{
 use commit_log::AppendError;
 use shards::{
     ShardId,
-    buffer::{Portable, Shared},
+    buffer::{self, BufferMut, Portable, Shared},
     clock, executor,
 };
 use std::{rc::Rc, time::Duration};
 use wire::{
-    BatchError, BatchHeader, BatchView, ErrorCode, PartitionKey, PayloadKind, ProducePartition, ProduceRequest, TimestampMs,
+    Api, BatchError, BatchHeader, BatchView, ErrorCode, FrameHeader, PartitionKey, PayloadKind, ProducePartition, ProduceRequest,
+    TimestampMs,
 };
 
 /// Batches of one partition with their checked headers.
@@ -37,11 +38,11 @@ type Batches = Vec<(BatchHeader, Shared)>;
 
 /// Takes a produce request as far as the log; the reply leaves when its batches are durable. Returns when every batch has its place
 /// in the order, so that the next request of the connection comes after it.
-pub(crate) async fn produce(shard: &Rc<Shard>, incoming: Incoming) -> Result<(), Refused> {
+pub(crate) async fn produce(shard: &Rc<Shard>, mut incoming: Incoming) -> Result<(), Refused> {
     let request: ProduceRequest = incoming.decode()?;
     request.check(incoming.header.attachment_bytes())?;
 
-    let mut attached = incoming.attachments();
+    let mut attached = incoming.take_attachments();
     let keys: Rc<[PartitionKey]> = request.partitions.iter().map(|part| PartitionKey::new(part.topic, part.partition)).collect();
     let pending = Pending::new(shard, request.partitions.len(), To::Client(incoming.into_reply_to()));
     for (index, part) in request.partitions.iter().enumerate() {
@@ -68,24 +69,63 @@ pub(crate) async fn produce(shard: &Rc<Shard>, incoming: Incoming) -> Result<(),
     Ok(())
 }
 
+/// Where the next so many bytes of a request's attachments are to land.
+pub(crate) struct Landing {
+    pub(crate) bytes: usize,
+    /// The block that the log writes from; `None` for memory that can go to another shard.
+    io_block_bytes: Option<usize>,
+}
+
+impl Landing {
+    pub(crate) fn allocate(&self) -> BufferMut {
+        match self.io_block_bytes {
+            Some(block_bytes) => buffer::allocate(block_bytes),
+            None => buffer::allocate_plain(self.bytes),
+        }
+    }
+}
+
+/// Cuts the attachments of a large request before they are read: each large batch of a partition of this shard gets a block from which
+/// the log writes it; what stands between goes into one piece. Only where to put bytes is decided here: nothing in `body` is taken
+/// for true that is not checked again.
+pub(crate) fn landings(shard: &Shard, header: &FrameHeader, body: &[u8]) -> Vec<Landing> {
+    let attachment_bytes = header.attachment_bytes();
+    let mut landings: Vec<Landing> = Vec::new();
+    let request = (header.api == Api::Produce.code()).then(|| wire::decode_body::<ProduceRequest>(body));
+    if let Some(Ok(request)) = request
+        && request.check(attachment_bytes).is_ok()
+    {
+        for part in &request.partitions {
+            let is_here = shard.partitions.borrow().contains_key(&PartitionKey::new(part.topic, part.partition));
+            for length in &part.batch_lengths {
+                let bytes = *length as usize;
+                let io_block_bytes = if is_here { shard.log.landing_bytes(bytes) } else { None };
+                match landings.last_mut() {
+                    Some(last) if io_block_bytes.is_none() && last.io_block_bytes.is_none() => last.bytes += bytes,
+                    _ => landings.push(Landing { bytes, io_block_bytes }),
+                }
+            }
+        }
+    } else if attachment_bytes > 0 {
+        landings.push(Landing { bytes: attachment_bytes, io_block_bytes: None });
+    }
+    landings
+}
+
 /// Cuts the batches of `part` off `attached` and checks each: header, payload checksum, message size. All are good, or none is taken.
 async fn checked_batches(
     shard: &Shard,
     key: PartitionKey,
     part: &ProducePartition,
-    attached: &mut Shared,
+    attached: &mut Attachments,
 ) -> Result<Batches, (ErrorCode, String)> {
-    let part_bytes: usize = part.batch_lengths.iter().map(|length| *length as usize).sum();
-    let mut rest = attached.slice(..part_bytes);
-    *attached = attached.slice(part_bytes..);
+    let taken: Vec<Shared> = part.batch_lengths.iter().map(|length| attached.take(*length as usize)).collect();
     if part.batch_lengths.is_empty() {
         return Err((ErrorCode::InvalidRequest, "no batch is given for this partition".to_owned()));
     }
     let message_bytes_max = shard.topics.borrow().get(key.topic).map_or(u32::MAX, |entry| entry.topic.config.message_bytes_max);
-    let mut batches = Vec::with_capacity(part.batch_lengths.len());
-    for length in &part.batch_lengths {
-        let bytes = rest.slice(..*length as usize);
-        rest = rest.slice(*length as usize..);
+    let mut batches = Vec::with_capacity(taken.len());
+    for bytes in taken {
         let header = check_batch(&bytes, message_bytes_max)?;
         batches.push((header, bytes));
         executor::yield_if_needed().await;

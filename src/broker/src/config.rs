@@ -13,7 +13,7 @@ mod shard_set;
 mod validate;
 
 pub use placement::{PlacementRules, owner};
-pub use quantity::{ByteSize, QuantityError, Span};
+pub use quantity::{Auto, ByteSize, QuantityError, Span};
 pub use read::ConfigError;
 pub use shard_set::{ShardSet, ShardSetError};
 
@@ -143,12 +143,14 @@ pub struct Memory {
     pub admission_wait: Span,
     /// Batches appended and not yet durable, for each shard.
     pub append_bytes_max: ByteSize,
+    /// Batches kept in memory until they are in their segments, for each shard.
+    pub unflushed_bytes: Auto<ByteSize>,
     /// Batches kept in memory for consumers near the end, for each shard.
-    pub tail_cache_bytes: ByteSize,
+    pub tail_cache_bytes: Auto<ByteSize>,
     /// Blocks read from segments and kept for other readers, for each shard.
     pub read_cache_bytes: ByteSize,
     /// Registered memory for direct I/O, for each shard.
-    pub io_bytes: ByteSize,
+    pub io_bytes: Auto<ByteSize>,
 }
 
 /// The log on disk.
@@ -166,7 +168,7 @@ pub struct Log {
     /// A relaxed topic's messages are on stable storage within this time.
     pub relaxed_within: Span,
     /// Segment file handles one shard keeps open.
-    pub open_files_max: u32,
+    pub open_files_max: Auto<u32>,
     /// The file `corelane tune iobench` wrote; empty means `io.toml` in each disk's folder, if there.
     pub io_profile: PathBuf,
 }
@@ -249,9 +251,10 @@ impl Default for Memory {
             reply_bytes_max: ByteSize::mib(512),
             admission_wait: Span::seconds(10),
             append_bytes_max: ByteSize::mib(64),
-            tail_cache_bytes: ByteSize::mib(128),
+            unflushed_bytes: Auto::Auto,
+            tail_cache_bytes: Auto::Auto,
             read_cache_bytes: ByteSize::mib(32),
-            io_bytes: ByteSize::mib(16),
+            io_bytes: Auto::Auto,
         }
     }
 }
@@ -260,11 +263,11 @@ impl Default for Log {
     fn default() -> Self {
         Log {
             wal_file_bytes: ByteSize::mib(64),
-            wal_bytes_max: ByteSize::mib(512),
+            wal_bytes_max: ByteSize::mib(1024),
             free_bytes_min: ByteSize::mib(1024),
             free_bytes_resume: ByteSize::mib(2048),
             relaxed_within: Span::milliseconds(50),
-            open_files_max: 512,
+            open_files_max: Auto::Auto,
             io_profile: PathBuf::new(),
         }
     }

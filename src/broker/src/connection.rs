@@ -10,12 +10,14 @@
 //! An idle connection holds no buffer: half a KiB until its next frame begins. Requests not yet answered, their bytes, and the bytes
 //! of replies not yet taken are bounded; at a bound the socket is not read.
 
+mod attachments;
 mod dispatch;
 mod hello;
 mod output;
 mod overload;
 mod reader;
 
+pub(crate) use attachments::Attachments;
 pub(crate) use hello::SERVER;
 pub(crate) use output::{Reply, ReplyTo};
 
@@ -90,7 +92,8 @@ impl Drop for Counted {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) header: FrameHeader,
-    frame: shards::buffer::Shared,
+    body: shards::buffer::Shared,
+    attachments: Attachments,
     reply_to: ReplyTo,
 }
 
@@ -127,12 +130,12 @@ pub(crate) enum End {
 impl Incoming {
     /// The body, checked.
     pub(crate) fn decode<T: Body>(&self) -> Result<T, Refused> {
-        Ok(wire::decode_body(&self.frame[self.header.body_range()])?)
+        Ok(wire::decode_body(&self.body)?)
     }
 
-    /// The batches behind the body.
-    pub(crate) fn attachments(&self) -> shards::buffer::Shared {
-        self.frame.slice(self.header.attachment_range())
+    /// Takes the batches behind the body.
+    pub(crate) fn take_attachments(&mut self) -> Attachments {
+        std::mem::take(&mut self.attachments)
     }
 
     /// Gives up the bytes (batches that were sliced off stay alive) and keeps the way back.

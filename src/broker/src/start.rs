@@ -9,6 +9,7 @@
 //! A failure, of the start or later, takes the second half of the way of a stop: whoever gets the error may start again at once.
 
 mod plan;
+mod sizes;
 
 use crate::{
     config::{Config, ConfigError},
@@ -79,6 +80,7 @@ pub enum BrokerError {
 
 /// Runs a broker until SIGTERM or SIGINT, then stops it in order. An error means that the process should end with a failure.
 pub fn run(config: Config) -> Result<(), BrokerError> {
+    raise_open_files_limit();
     let handle = start(config)?;
     let system = |source| BrokerError::System { what: "take signals", source };
     let mut signals =
@@ -99,6 +101,15 @@ pub fn run(config: Config) -> Result<(), BrokerError> {
         tracing::error!("the signal thread panicked");
     }
     ended
+}
+
+/// Segments and connections are descriptors: takes all that the hard limit gives.
+fn raise_open_files_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::warn!("the limit of open files stays as it is: {error}");
+    }
 }
 
 /// A running broker. Dropping it stops it in order.
@@ -177,7 +188,7 @@ pub fn start(config: Config) -> Result<BrokerHandle, BrokerError> {
         deleting: catalog.deleting().cloned().collect(),
     });
     let mut options = RunOptions::new(plan.cores.clone());
-    options.io_memory_bytes = config.memory.io_bytes.as_usize();
+    options.io_memory_bytes = usize::try_from(plan.io_bytes).expect("a size of memory fits the address space");
     options.spin = config.cores.spin.0;
     options.data_directories = directory.disks.clone();
     let running = shards::run::run(options, move |context| serve::run(context, Arc::clone(&seed)));

@@ -11,6 +11,47 @@ pub struct ByteSize(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
+/// A value that may be left to the broker: `"auto"` in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Auto<T> {
+    /// What fits this host.
+    #[default]
+    Auto,
+    /// As configured.
+    Set(T),
+}
+
+impl<T> Auto<T> {
+    /// The configured value, or what `fit` finds.
+    pub(crate) fn unwrap_or_fit(self, fit: impl FnOnce() -> T) -> T {
+        match self {
+            Auto::Auto => fit(),
+            Auto::Set(value) => value,
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for Auto<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Auto::Auto => serializer.serialize_str(AUTO),
+            Auto::Set(value) => value.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Auto<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        if value.as_str() == Some(AUTO) {
+            return Ok(Auto::Auto);
+        }
+        T::deserialize(value).map(Auto::Set).map_err(|error| de::Error::custom(error.message()))
+    }
+}
+
+const AUTO: &str = "auto";
+
 /// The text is not a quantity of the wanted sort.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{text}` is not {wanted}")]

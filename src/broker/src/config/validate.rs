@@ -1,6 +1,6 @@
 //! What serde cannot see: values that each read well and cannot work together.
 
-use super::{ByteSize, Config, ConfigError, PlacementRules, Span, shard_set::SHARDS_MAX};
+use super::{Auto, ByteSize, Config, ConfigError, PlacementRules, Span, shard_set::SHARDS_MAX};
 use std::time::Duration;
 use wire::limits;
 
@@ -76,9 +76,16 @@ impl Config {
         size("memory.connection_reply_bytes_max", memory.connection_reply_bytes_max, fetch, ceiling)?;
         size("memory.reply_bytes_max", memory.reply_bytes_max, fetch, ceiling)?;
         size("memory.append_bytes_max", memory.append_bytes_max, frame, ceiling)?;
-        size("memory.tail_cache_bytes", memory.tail_cache_bytes, 0, ceiling)?;
+        if let Auto::Set(bytes) = memory.unflushed_bytes {
+            size("memory.unflushed_bytes", bytes, MIB, ceiling)?;
+        }
+        if let Auto::Set(bytes) = memory.tail_cache_bytes {
+            size("memory.tail_cache_bytes", bytes, 0, ceiling)?;
+        }
         size("memory.read_cache_bytes", memory.read_cache_bytes, 0, ceiling)?;
-        size("memory.io_bytes", memory.io_bytes, MIB, 1 << 32)?;
+        if let Auto::Set(bytes) = memory.io_bytes {
+            size("memory.io_bytes", bytes, MIB, 1 << 30)?;
+        }
         span("memory.admission_wait", memory.admission_wait, 0, 600_000)
     }
 
@@ -92,7 +99,10 @@ impl Config {
         size("log.free_bytes_min", log.free_bytes_min, 0, 1 << 50)?;
         size("log.free_bytes_resume", log.free_bytes_resume, log.free_bytes_min.0, 1 << 50)?;
         span("log.relaxed_within", log.relaxed_within, 1, 60_000)?;
-        count("log.open_files_max", log.open_files_max, 16, 1 << 20)
+        match log.open_files_max {
+            Auto::Auto => Ok(()),
+            Auto::Set(files) => count("log.open_files_max", files, 16, 1 << 20),
+        }
     }
 
     fn validate_placement(&self) -> Result<(), ConfigError> {

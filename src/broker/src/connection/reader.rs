@@ -4,9 +4,14 @@
 //!  idle:  512 bytes inline            small frames: one buffer, frames copied out      large frame: its own aligned buffer,
 //!         (no buffer is held)   ──►   (1 MiB when much waits, else 64 KiB)       ──►   what is there copied, the rest read into it
 //! ```
+//!
+//! The attachments of a large produce request land where the log can write them from: `append.rs` says how they are to be cut.
 
-use super::{Connection, End, Incoming, RequestHolds, output::ReplyTo, overload};
-use crate::shard::{OpenRequest, Shard};
+use super::{Attachments, Connection, End, Incoming, RequestHolds, output::ReplyTo, overload};
+use crate::{
+    append,
+    shard::{OpenRequest, Shard},
+};
 use shards::{
     buffer::{BufferMut, Shared, allocate_plain},
     clock::{self, Monotonic},
@@ -67,26 +72,26 @@ impl<'a> FrameReader<'a> {
                 self.turn_away(header, holds).await?;
                 continue;
             }
-            let total = header.total_length as usize;
-            let is_large = total > COPIED_FRAME_BYTES_MAX;
-            let frame = self.taken(total).await?;
+            let is_large = header.total_length as usize > COPIED_FRAME_BYTES_MAX;
+            let (body, attachments) = if is_large { self.landed(&header).await? } else { self.copied(&header).await? };
             self.arrived_whole();
             // Nothing was read beyond a large frame: whether more waits is not known, and an idle connection holds no buffer.
             if self.start == self.end && (is_large || !self.more_waits) {
                 self.buffer = None;
             }
-            return Ok(Incoming { header, frame, reply_to: ReplyTo::new(self.shard, self.connection, header, holds) });
+            let reply_to = ReplyTo::new(self.shard, self.connection, header, holds);
+            return Ok(Incoming { header, body, attachments, reply_to });
         }
     }
 
     /// Answers a request for which there is no memory: its body is read, since it says what the answer has to name, and its batches are
     /// thrown away. One body for each connection is all that is held.
     async fn turn_away(&mut self, header: FrameHeader, holds: RequestHolds) -> Result<(), End> {
-        let body_end = header.body_range().end;
-        let frame = self.taken(body_end).await?;
-        self.skip(header.total_length as usize - body_end).await?;
+        let body = self.body(&header).await?;
+        self.skip(header.attachment_bytes()).await?;
         self.arrived_whole();
-        let incoming = Incoming { header, frame, reply_to: ReplyTo::new(self.shard, self.connection, header, holds) };
+        let reply_to = ReplyTo::new(self.shard, self.connection, header, holds);
+        let incoming = Incoming { header, body, attachments: Attachments::default(), reply_to };
         overload::answer(self.shard, incoming).map_err(|refused| End::Refused(header.correlation_id, refused))
     }
 
@@ -119,11 +124,6 @@ impl<'a> FrameReader<'a> {
         RequestHolds { _turn: turn, _connection_bytes: connection_bytes, shard_bytes, _open: open }
     }
 
-    /// The first `length` bytes of a frame.
-    async fn taken(&mut self, length: usize) -> Result<Shared, End> {
-        if length > COPIED_FRAME_BYTES_MAX { self.landed(length).await } else { self.copied(length).await }
-    }
-
     /// Throws away what comes next.
     async fn skip(&mut self, mut bytes: usize) -> Result<(), End> {
         let there = bytes.min(self.end - self.start);
@@ -147,24 +147,47 @@ impl<'a> FrameReader<'a> {
     }
 
     /// A small frame, copied out so that it does not keep the buffer alive.
-    async fn copied(&mut self, total: usize) -> Result<Shared, End> {
+    async fn copied(&mut self, header: &FrameHeader) -> Result<(Shared, Attachments), End> {
+        let total = header.total_length as usize;
         self.fill(total).await?;
         let frame = Shared::copy_from_slice(&self.arrived()[..total]);
         self.start += total;
-        Ok(frame)
+        Ok((frame.slice(header.body_range()), Attachments::from(frame.slice(header.attachment_range()))))
     }
 
-    /// A large frame, read straight to where it stays.
-    async fn landed(&mut self, total: usize) -> Result<Shared, End> {
-        let mut frame = allocate_plain(total);
-        let mut filled = total.min(self.end - self.start);
-        frame[..filled].copy_from_slice(&self.arrived()[..filled]);
-        self.start += filled;
-        while filled < total {
-            self.going_on();
-            filled += self.read_into(filled, &mut frame[filled..]).await?;
+    /// A large frame, its attachments read straight to where they stay.
+    async fn landed(&mut self, header: &FrameHeader) -> Result<(Shared, Attachments), End> {
+        let body = self.body(header).await?;
+        let mut attachments = Attachments::default();
+        for landing in append::landings(self.shard, header, &body) {
+            attachments.push(self.land(landing.allocate(), landing.bytes).await?);
         }
-        Ok(frame.freeze())
+        Ok((body, attachments))
+    }
+
+    /// The body; what comes next are the attachments.
+    async fn body(&mut self, header: &FrameHeader) -> Result<Shared, End> {
+        let head_bytes = header.attachment_range().start;
+        if head_bytes > COPIED_FRAME_BYTES_MAX {
+            let head = self.land(allocate_plain(head_bytes), head_bytes).await?;
+            return Ok(head.slice(header.body_range()));
+        }
+        self.fill(head_bytes).await?;
+        let body = Shared::copy_from_slice(&self.arrived()[header.body_range()]);
+        self.start += head_bytes;
+        Ok(body)
+    }
+
+    /// Fills the first `bytes` of `block`.
+    async fn land(&mut self, mut block: BufferMut, bytes: usize) -> Result<Shared, End> {
+        let mut filled = bytes.min(self.end - self.start);
+        block[..filled].copy_from_slice(&self.arrived()[..filled]);
+        self.start += filled;
+        while filled < bytes {
+            self.going_on();
+            filled += self.read_into(FRAME_HEADER_BYTES + filled, &mut block[filled..bytes]).await?;
+        }
+        Ok(block.freeze().slice(..bytes))
     }
 
     fn arrived(&self) -> &[u8] {
@@ -234,8 +257,10 @@ fn buffer_bytes(sniffed: &[u8]) -> usize {
         return BUFFER_BYTES;
     }
     match FrameHeader::decode(sniffed) {
-        // It gets a buffer of its own: this one only brings its beginning there.
-        Ok(header) if header.total_length as usize > COPIED_FRAME_BYTES_MAX => SNIFF_BYTES,
+        // Its attachments get blocks of their own: this one only brings what stands before them.
+        Ok(header) if header.total_length as usize > COPIED_FRAME_BYTES_MAX => {
+            header.attachment_range().start.clamp(SNIFF_BYTES, COPIED_FRAME_BYTES_MAX)
+        }
         Ok(_) | Err(_) => BUFFER_BYTES_MAX,
     }
 }

@@ -1,6 +1,9 @@
 //! What runs where: cores, disks, directories, partitions.
 
-use super::{Assigned, BrokerError};
+use super::{
+    Assigned, BrokerError,
+    sizes::{Host, Sizes},
+};
 use crate::{
     config::{Config, ConfigError, PlacementRules, owner},
     data_directory::DataDirectory,
@@ -17,6 +20,8 @@ use wire::TopicId;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) cores: CorePlan,
+    /// Registered I/O memory of each shard.
+    pub(super) io_bytes: u64,
     pub(super) rules: PlacementRules,
     /// Each shard's own directory.
     pub(super) own: Vec<ShardDirectory>,
@@ -33,9 +38,10 @@ impl Plan {
         let cores = cores(config)?;
         let count = cores.shard_count();
         config.validate_shard_count(count)?;
-        let io_bytes = config.memory.io_bytes.0 * u64::from(count);
+        let sizes = Sizes::fit(config, count, &Host::look());
+        tracing::info!("{sizes}");
         let disks: Vec<_> = directory.disks.iter().map(PathBuf::as_path).collect();
-        let report = shards::probe::probe(&disks, io_bytes)?;
+        let report = shards::probe::probe(&disks, sizes.io_bytes * u64::from(count))?;
         tracing::info!("{report}");
         tracing::info!("{cores}");
         for (one, other) in cores.siblings_in_use() {
@@ -45,9 +51,9 @@ impl Plan {
         let rules = rules.map_err(|error| ConfigError::Invalid { key: "placement.topic", what: error.to_string() })?;
         let own: Vec<ShardDirectory> =
             (0..count).map(|shard| ShardDirectory::new(disk_of(config, directory, shard), shard)).collect();
-        let log = own.iter().map(|own| log_options(config, directory.superblock.boot, own)).collect();
+        let log = own.iter().map(|own| log_options(config, &sizes, directory.superblock.boot, own)).collect();
         let found = found_directories(&directory.disks, count)?;
-        Ok(Plan { cores, rules, own, found, log, topics: HashMap::new() })
+        Ok(Plan { cores, io_bytes: sizes.io_bytes, rules, own, found, log, topics: HashMap::new() })
     }
 
     /// Learns the names of the topics: they decide who owns a partition.
@@ -85,8 +91,25 @@ fn cores(config: &Config) -> Result<CorePlan, BrokerError> {
         (CoreSpec::AllButOne | CoreSpec::List(_), true) => {
             Err(invalid("cores.share", "needs a count in cores.shards".to_owned()))
         }
-        (_, false) => Ok(CorePlan::detect(&spec, housekeeping.as_deref())?),
+        (CoreSpec::AllButOne, false) => Ok(within_locked_memory(CorePlan::detect(&spec, housekeeping.as_deref())?)),
+        (CoreSpec::Count(_) | CoreSpec::List(_), false) => Ok(CorePlan::detect(&spec, housekeeping.as_deref())?),
     }
+}
+
+/// Nobody asked for so many cores: better fewer shards than no start on a host that was not set up.
+fn within_locked_memory(mut cores: CorePlan) -> CorePlan {
+    let least = shards::IO_MEMORY_BYTES_MIN as u64;
+    let fitting = shards::probe::io_memory_bytes_allowed().map_or(u64::MAX, |bytes| (bytes / least).max(1));
+    let found = cores.shards.len();
+    if found as u64 > fitting {
+        let kept = usize::try_from(fitting).unwrap_or(usize::MAX);
+        tracing::warn!(
+            "{kept} of {found} cores are used: the limit of locked memory is too low for more shards; raise it \
+             (`ulimit -l unlimited`, or LimitMEMLOCK=infinity in the service)"
+        );
+        cores.shards.drain(..found - kept);
+    }
+    cores
 }
 
 /// The disk that a shard writes to: the one that names it, else in turn.
@@ -95,16 +118,17 @@ fn disk_of(config: &Config, directory: &DataDirectory, shard: u16) -> PathBuf {
     directory.disks[named.unwrap_or(usize::from(shard) % directory.disks.len())].clone()
 }
 
-fn log_options(config: &Config, boot: u64, own: &ShardDirectory) -> LogOptions {
+fn log_options(config: &Config, sizes: &Sizes, boot: u64, own: &ShardDirectory) -> LogOptions {
     let mut options = LogOptions {
         boot,
         wal_bytes_max: config.log.wal_bytes_max.0,
         wal_file_bytes: config.log.wal_file_bytes.0,
         append_queue_bytes_max: config.memory.append_bytes_max.0,
-        tail_cache_bytes_max: config.memory.tail_cache_bytes.0,
+        tail_cache_bytes_max: sizes.tail_cache_bytes,
+        unflushed_bytes_max: sizes.unflushed_bytes,
         read_cache_bytes_max: config.memory.read_cache_bytes.0,
         relaxed_flush_ms_max: u64::try_from(config.log.relaxed_within.0.as_millis()).unwrap_or(u64::MAX),
-        open_files_max: config.log.open_files_max as usize,
+        open_files_max: sizes.open_files_max as usize,
         free_bytes_min: config.log.free_bytes_min.0,
         free_bytes_resume: config.log.free_bytes_resume.0,
         ..LogOptions::default()
