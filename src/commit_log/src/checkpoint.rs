@@ -44,8 +44,12 @@ pub(crate) async fn run(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed
         progress.await;
     }
     let first_block = shard.wal.borrow().next_block();
-    let (writer, oldest_block) = states(shard).await?;
+    let States { writer, oldest_block, is_deleting } = states(shard).await?;
     let replay_block = first_block.min(oldest_block);
+    if is_deleting {
+        // A deletion began meanwhile, and a replay from here must come to the record of it.
+        shard.barrier().await?;
+    }
 
     disk::syncfs(shard.directory.disk()).await.map_err(|error| shard.fail(&error))?;
     let replay_from = {
@@ -85,10 +89,19 @@ fn is_due(partition: &Partition, reach: Reach, old_block: u64) -> bool {
     inner.unflushed_bytes > 0 && (old || reach == Reach::Everything || inner.unflushed_bytes >= DUE_BYTES)
 }
 
-/// Takes the state of each partition; returns with them the oldest block that one of them needs.
-async fn states(shard: &Rc<Shard>) -> Result<(CheckpointWriter, u64), LogFailed> {
+struct States {
+    writer: CheckpointWriter,
+    /// The oldest block that one of them needs.
+    oldest_block: u64,
+    /// A partition was left out because its deletion was asked for; its record may not be durable.
+    is_deleting: bool,
+}
+
+/// Takes the state of each partition.
+async fn states(shard: &Rc<Shard>) -> Result<States, LogFailed> {
     let mut writer = CheckpointWriter::new(&shard.disk);
-    let mut oldest = u64::MAX;
+    let mut oldest_block = u64::MAX;
+    let mut is_deleting = false;
     let mut moved = shard.moved.borrow().clone().into_iter().peekable();
     for partition in all(shard) {
         while let Some(state) = moved.next_if(|state| state.key < partition.key) {
@@ -99,20 +112,21 @@ async fn states(shard: &Rc<Shard>) -> Result<(CheckpointWriter, u64), LogFailed>
         {
             let mut inner = partition.inner.borrow_mut();
             if inner.deleted {
+                is_deleting = true;
                 continue;
             }
             if let Some(active) = inner.active.as_mut() {
                 active.noted = false;
             }
             if let Some(block) = inner.oldest_block() {
-                oldest = oldest.min(block);
+                oldest_block = oldest_block.min(block);
             }
             writer.add(&inner.state(partition.key, shard));
         }
         executor::yield_if_needed().await;
     }
     moved.for_each(|state| writer.add(&state));
-    Ok((writer, oldest))
+    Ok(States { writer, oldest_block, is_deleting })
 }
 
 async fn write(shard: &Shard, writer: CheckpointWriter, replay_from: ReplayStart) -> Result<(), LogFailed> {

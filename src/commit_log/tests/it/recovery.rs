@@ -1,6 +1,7 @@
 //! Crashes whose moment matters, step by step. What random power cuts found stands here with the seed that found it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use commit_log::format::block::{BLOCK_HEADER_BYTES, BlockHeader, BlockPlace};
 use commit_log::format::file_header;
@@ -8,7 +9,8 @@ use commit_log::format::record::{Entry, Records};
 use commit_log::{
     LogOptions, PartitionLog, PartitionState, ReadError, RecoveryReport, ShardDirectory, ShardLog, newest, recover,
 };
-use shards::simulated::{CrashMode, Disk, DiskOptions, Fault, FaultKind, Target};
+use shards::simulated::{CrashMode, Disk, DiskOptions, Fault, FaultKind, Target, crash_now};
+use shards::{clock, executor};
 use wire::{LeaderEpoch, Offset};
 
 use crate::support::{append, batch, create, key, open, read_all, simulate, small_options};
@@ -225,7 +227,7 @@ fn a_segment_without_its_file_is_a_lost_range() {
         log.checkpoint().await.unwrap();
         partition.set_log_start(Offset(4)).await.unwrap();
         // Until the files are gone and the trailer is written.
-        shards::clock::sleep(std::time::Duration::from_secs(1)).await;
+        clock::sleep(Duration::from_secs(1)).await;
     });
     disk.crash(CrashMode::Kill, 1);
     let tail = std::cell::Cell::new(false);
@@ -241,6 +243,43 @@ fn a_segment_without_its_file_is_a_lost_range() {
         let read = partition.read(Offset(0), 1000, Offset(8)).await;
         assert!(matches!(read, Err(ReadError::Lost { .. })), "{read:?}");
         assert_eq!(read_all(&partition, 4, 1 << 20).await, [(4, 1, 4), (5, 1, 5), (6, 1, 6), (7, 1, 7)]);
+        log.close().await.unwrap();
+    });
+}
+
+/// Seed 491. A checkpoint waits for the lock of one partition while the deletion of another begins, whose record is slow; the power goes before it is
+/// durable. The deleted one is there as it was, or gone.
+#[test]
+fn a_checkpoint_does_not_leave_out_a_partition_whose_deletion_is_not_durable() {
+    let disk = new_disk();
+    let slow = disk.clone();
+    let stall = |millis| FaultKind::Stall(Duration::from_millis(millis));
+    crate::support::crash_drops_all(1, &disk, async move {
+        let log = open(&data(), small_options()).await;
+        let (first, second, third) = (create(&log, 0), create(&log, 1), create(&log, 2));
+        append(&first, 0, 1, 100 << 10).await;
+        // The replay begins with this batch: behind the record of the second one's creation, and before its batches.
+        append(&third, 5, 1, 100).await;
+        append(&second, 1, 1, 100).await;
+        append(&second, 2, 1, 100).await;
+        clock::sleep(Duration::from_millis(100)).await;
+        slow.inject(Fault::once(Target::Write, stall(500)).on(".seg"));
+        append_and_go(&first, 3, 100 << 10);
+        clock::sleep(Duration::from_millis(1)).await;
+        let checkpointed = log.clone();
+        executor::spawn(async move { checkpointed.checkpoint().await }).detach();
+        clock::sleep(Duration::from_millis(1)).await;
+        slow.inject(Fault::once(Target::Write, stall(5_000)).on("wal-"));
+        let deleted = log.clone();
+        executor::spawn(async move { deleted.delete_partition(key(1)).await }).detach();
+        clock::sleep(Duration::from_secs(2)).await;
+        crash_now().await;
+    });
+    simulate(2, &disk, async {
+        let log = open(&data(), small_options()).await;
+        if let Some(second) = log.partition(key(1)) {
+            assert_eq!(read_all(&second, 0, 1000).await, [(0, 1, 1), (1, 1, 2)]);
+        }
         log.close().await.unwrap();
     });
 }

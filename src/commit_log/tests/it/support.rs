@@ -58,6 +58,14 @@ pub(crate) fn crash_at(count: u64, disk: &Disk, program: impl Future<Output = ()
     disk.crash(CrashMode::PowerCut, count);
 }
 
+/// Runs a program that ends with the power: nothing survives that was not durable.
+pub(crate) fn crash_drops_all(seed: u64, disk: &Disk, program: impl Future<Output = ()> + 'static) {
+    let options = SimOptions { crash_mode: CrashMode::PowerCutDropsAll, ..SimOptions::default() };
+    let report = Simulation::new(seed, options).mount("/data", disk).run(program);
+    assert_eq!(report.outcome, Outcome::Crashed);
+    disk.clear_faults();
+}
+
 fn on_real<F, Fut>(scenario: F)
 where
     F: Fn(PathBuf) -> Fut + Clone + Send + Sync + 'static,
