@@ -93,6 +93,11 @@ impl FileCache {
         }
     }
 
+    /// Forgets all files.
+    pub(crate) fn close_all(&self) {
+        drop(self.files.take());
+    }
+
     fn touch(&self, key: SegmentKey) -> Option<Rc<File>> {
         let mut files = self.files.borrow_mut();
         files.clock += 1;

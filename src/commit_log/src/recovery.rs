@@ -239,7 +239,7 @@ fn reason(checkpoint: &Checkpoint, key: PartitionKey, verdict: &Verdict, is_dist
     let lost = at.map_or(&[][..], |at| &checkpoint.partitions[at].lost);
     match (lost, verdict.lost.as_slice()) {
         ([], []) if is_distrusted => UNREADABLE_CHECKPOINT.to_owned(),
-        ([], []) => "its end is below what was acknowledged".to_owned(),
+        ([], []) => "the log does not hold all that was acknowledged of it".to_owned(),
         ([], blocks) => format!("log blocks {blocks:?} are damaged and may have held batches of it"),
         (ranges, _) => {
             let text: Vec<String> = ranges.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();

@@ -94,9 +94,8 @@ impl Replay {
                 // The record of its deletion is among the lost blocks.
                 let is_new = old.is_some_and(|old| old.suspect && !old.is_known(at.block));
                 if is_new {
-                    let mut state = PartitionState::new(key, self.boot, options, start);
-                    state.lossy = true;
-                    self.partitions.insert(key, Replaying::new(state));
+                    let state = PartitionState::new(key, self.boot, options, start);
+                    self.partitions.insert(key, Replaying::lossy(state));
                 } else if old.is_none() {
                     let state = PartitionState::new(key, self.boot, options, start);
                     self.partitions.insert(key, Replaying::new(state));
@@ -163,9 +162,8 @@ impl Replay {
             if self.deleted.contains(&key) {
                 return None;
             }
-            let mut state = PartitionState::new(key, self.boot, PartitionOptions::default(), Offset(0));
-            state.lossy = true;
-            self.partitions.insert(key, Replaying::new(state));
+            let state = PartitionState::new(key, self.boot, PartitionOptions::default(), Offset(0));
+            self.partitions.insert(key, Replaying::lossy(state));
         }
         self.partitions.get_mut(&key)
     }

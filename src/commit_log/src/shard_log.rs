@@ -210,7 +210,17 @@ impl ShardLog {
 
     /// Ends the log in order: everything appended becomes durable, everything moves into segments, and a checkpoint leaves nothing to replay.
     /// Appends are refused from the call on; reads go on.
+    ///
+    /// Whether it succeeds or not, no file of the log is held open afterwards, except by reads.
     pub async fn close(&self) -> Result<(), LogFailed> {
+        let closed = self.close_in_order().await;
+        // The handle may live on in tasks that end with the executor, and what is dropped there is never closed.
+        self.shard.files.close_all();
+        self.shard.wal.borrow_mut().close_files();
+        closed
+    }
+
+    async fn close_in_order(&self) -> Result<(), LogFailed> {
         let shard = &self.shard;
         shard.closing.set(true);
         loop {

@@ -73,6 +73,12 @@ pub(crate) struct WalStart {
 }
 
 impl Wal {
+    /// Lets go of every file: nothing is written any more.
+    pub(crate) fn close_files(&mut self) {
+        self.live.clear();
+        self.ready = None;
+    }
+
     pub(crate) fn new(start: WalStart, spare: Vec<u64>) -> Self {
         assert!(start.next_block > 0, "blocks are numbered from 1 on");
         assert!(start.next_file_sequence > start.previous.file_sequence, "files are numbered upwards");

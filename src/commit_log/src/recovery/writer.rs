@@ -37,7 +37,7 @@ struct Buffered {
     end: Offset,
     epoch: LeaderEpoch,
     max_timestamp_ms: i64,
-    /// They begin a write of the plan.
+    /// Where they go; `None`: behind what was written before.
     target: Option<Target>,
 }
 
@@ -45,7 +45,8 @@ struct Buffered {
 #[derive(Debug, Default)]
 struct Progress {
     buffered: Buffered,
-    current_write: Option<usize>,
+    /// The write and the end of the batch taken last.
+    last: Option<(usize, Offset)>,
     written: Vec<Written>,
 }
 
@@ -81,19 +82,16 @@ impl Writer {
     async fn batch(&mut self, at: RecordAt, key: PartitionKey, header: &BatchHeader, bytes: &[u8]) -> Result<(), RecoverError> {
         let Some(plan) = self.plan.partitions.get(&key) else { return Ok(()) };
         let Some(write) = plan.takes(at, header.base_offset, header.next_offset()) else { return Ok(()) };
-        let target = plan.writes[write].target;
-        let progress = self.progress.entry(key).or_default();
-        let turns = progress.current_write.is_some_and(|current| current != write) && target != Target::Continue;
-        if turns && progress.buffered.first.is_some() {
+        let before = self.progress.get(&key).and_then(|progress| progress.last);
+        let target = plan.target(write, header.base_offset, before);
+        if target.is_some() && self.progress.get(&key).is_some_and(|progress| progress.buffered.first.is_some()) {
             // What is buffered goes elsewhere than this batch.
             self.write_some(vec![key]).await?;
         }
         let progress = self.progress.entry(key).or_default();
-        if progress.current_write != Some(write) {
-            progress.current_write = Some(write);
-            if target != Target::Continue {
-                progress.buffered.target = Some(target);
-            }
+        progress.last = Some((write, header.next_offset()));
+        if target.is_some() {
+            progress.buffered.target = target;
         }
         progress.buffered.push(header, bytes);
         self.batches += 1;
@@ -170,8 +168,7 @@ impl Writer {
         let mut cuts = Vec::new();
         for (key, plan) in self.plan.partitions {
             let written = self.progress.remove(&key).unwrap_or_default().written;
-            let was_lossy = plan.state.lossy;
-            let (touched, suspect) = (plan.touched, plan.suspect);
+            let (touched, suspect, was_lossy) = (plan.touched, plan.suspect, plan.was_lossy);
             let state = plan.complete(&written, now_ms);
             let open = state.segments.last().filter(|last| !last.sealed && written.iter().all(|done| done.base != last.base));
             if touched && let Some(last) = open {
@@ -236,7 +233,8 @@ fn place(plan: &PartitionPlan, written: &[Written], buffered: &Buffered) -> Plac
     let at = match buffered.target {
         Some(Target::New(_)) => begin,
         Some(Target::Append { base, position }) => Place { base, position, kind: PlaceKind::Found },
-        Some(Target::Continue) | None => match written.last() {
+        Some(Target::Continue) => unreachable!("a batch that continues has no target"),
+        None => match written.last() {
             Some(last) => Place { base: last.base, position: last.end_position, kind: PlaceKind::Ours },
             None => begin,
         },

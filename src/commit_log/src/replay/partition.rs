@@ -52,6 +52,7 @@ pub(super) struct Replaying {
     /// Blocks were lost that may have held records of this partition. Nothing later shows that they did not: a cut and the batches after it may be
     /// gone together, and what follows them goes on at the same offset as what was cut.
     pub(super) suspect: bool,
+    was_lossy: bool,
     runs: Vec<Run>,
     noted: Vec<Noted>,
     copies: Vec<Copy>,
@@ -63,7 +64,15 @@ pub(super) struct Replaying {
 impl Replaying {
     pub(super) fn new(state: PartitionState) -> Self {
         let (runs, noted, copies) = (Vec::new(), Vec::new(), Vec::new());
-        Self { state, suspect: false, runs, noted, copies, committed: Offset(0), touched: false }
+        let was_lossy = state.lossy;
+        Self { state, suspect: false, was_lossy, runs, noted, copies, committed: Offset(0), touched: false }
+    }
+
+    /// What nothing says the beginning of.
+    pub(super) fn lossy(state: PartitionState) -> Self {
+        let mut partition = Self::new(state);
+        partition.state.lossy = true;
+        partition
     }
 
     /// Blocks are missing before the next record.
@@ -191,7 +200,9 @@ impl Replaying {
                 (BLOCK_BYTES as u64, note.base)
             }
         };
-        self.noted.retain(|noted| noted.base != note.base || !noted.is_assumed);
+        // A note of another file of this name: the cut between them is in a lost block.
+        let is_other = |noted: &Noted| noted.is_assumed || noted.incarnation != note.incarnation;
+        self.noted.retain(|noted| noted.base != note.base || !is_other(noted));
         self.note(note.base, note.incarnation, from_position, expected);
     }
 
@@ -273,7 +284,8 @@ impl Replaying {
         if let Some(last) = tail.runs.last()
             && last.end > told.offset
         {
-            let from = if last.start <= told.offset { told } else { Told { offset: last.start, position: last.position } };
+            let is_within = last.start <= told.offset && (last.position..tail.end_position()).contains(&told.position);
+            let from = if is_within { told } else { Told { offset: last.start, position: last.position } };
             self.copy_from(at, from, tail.end_position(), incarnation);
         }
     }
@@ -337,6 +349,7 @@ impl Replaying {
             writes,
             committed: self.committed,
             suspect: self.suspect,
+            was_lossy: self.was_lossy,
             touched: self.touched,
             disk: disk.clone(),
         }

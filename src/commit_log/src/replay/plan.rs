@@ -84,6 +84,8 @@ pub struct PartitionPlan {
     pub committed: Offset,
     /// Lost blocks may have held batches of it.
     pub suspect: bool,
+    /// The checkpoint said that it is lossy: that is no news.
+    pub was_lossy: bool,
     /// Records of it were replayed. The files of others are not touched.
     pub touched: bool,
     /// Where new segments go.
@@ -100,6 +102,20 @@ impl PartitionPlan {
         let begins = start <= base || (start == self.state.log_start && start < end);
         let within = begins && end <= write.offsets.end && write.from <= at && at <= write.to;
         within.then_some(after)
+    }
+
+    /// Where a batch goes that [`PartitionPlan::takes`] gave to a write; `before` is the write and the end of the batch taken before it. `None`: directly
+    /// behind that one. After a cut whose record is lost a write may begin inside a batch, which nobody takes: a segment has no hole, so that what
+    /// follows begins another one.
+    pub fn target(&self, write: usize, base: Offset, before: Option<(usize, Offset)>) -> Option<Target> {
+        let follows = before.is_some_and(|(_, end)| end == base);
+        match self.writes[write].target {
+            _ if before.is_some_and(|(before, _)| before == write) => (!follows).then_some(Target::New(base)),
+            Target::Continue => (!follows).then_some(Target::New(base)),
+            Target::Append { .. } if base > self.writes[write].offsets.start => Some(Target::New(base)),
+            Target::New(_) => Some(Target::New(base)),
+            target => Some(target),
+        }
     }
 
     /// The file of the segment `base` is not there: its offsets are lost, and what was to go behind them goes into a new one.

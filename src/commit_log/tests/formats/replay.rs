@@ -223,6 +223,16 @@ fn scan(file: &[Batch], from_position: u64, expected: u64, bound: u64) -> Segmen
 
 /// Recovers; stops after `writes_max` writes, as a crash would. Returns the state if it came to the end.
 fn recover(live: &Live, files: &mut BTreeMap<u64, Vec<Batch>>, writes_max: usize) -> Option<PartitionState> {
+    recover_without(live, files, writes_max, usize::MAX..usize::MAX)
+}
+
+/// The same, when the records of the range are in blocks that are lost.
+fn recover_without(
+    live: &Live,
+    files: &mut BTreeMap<u64, Vec<Batch>>,
+    writes_max: usize,
+    lost: std::ops::Range<usize>,
+) -> Option<PartitionState> {
     let exists = !matches!(live.log.first(), Some(Owned::Other(Entry::Created { .. })));
     let known = if exists { vec![live.checkpoint.clone()] } else { Vec::new() };
     let mut replay = Replay::new(disk(), BOOT, known);
@@ -238,8 +248,13 @@ fn recover(live: &Live, files: &mut BTreeMap<u64, Vec<Batch>>, writes_max: usize
             (RecordAt { block: 1 + number as u64 / 3, index: number as u32 % 3 }, Record { key: key(1), entry })
         })
         .collect();
-    for (at, record) in &records {
-        replay.apply(*at, record).unwrap();
+    for (number, (at, record)) in records.iter().enumerate() {
+        if number == lost.start {
+            replay.hole();
+        }
+        if !lost.contains(&number) {
+            replay.apply(*at, record).unwrap();
+        }
     }
     for wanted in replay.scans() {
         let file = files.get(&wanted.base.0);
@@ -247,37 +262,36 @@ fn recover(live: &Live, files: &mut BTreeMap<u64, Vec<Batch>>, writes_max: usize
         replay.scanned(wanted.key, wanted.base, tail);
     }
     let plan = replay.finish();
-    let plan = plan.partitions.into_values().next().unwrap();
+    let plan = plan.partitions.into_values().next()?;
     for copy in &plan.copies {
         let first = (copy.position / 4096 - 1) as usize;
         let moved = files[&copy.source.0][first..first + (copy.length / 4096) as usize].to_vec();
         files.insert(copy.target.0, moved);
     }
     let mut written: Vec<Written> = Vec::new();
-    let mut last_write = None;
-    for (done, (at, record)) in records.iter().enumerate() {
+    let mut last = None;
+    for (done, (at, record)) in records.iter().enumerate().filter(|(number, _)| !lost.contains(number)) {
         let Entry::Batch(bytes) = record.entry else { continue };
         let header = BatchHeader::decode(bytes).unwrap();
         let Some(write) = plan.takes(*at, header.base_offset, header.next_offset()) else { continue };
         if done >= writes_max {
             return None;
         }
-        let base = if last_write == Some(write) || plan.writes[write].target == Target::Continue {
-            written.last().unwrap().base
-        } else {
-            match plan.writes[write].target {
-                Target::New(base) => {
-                    files.insert(base.0, Vec::new());
-                    base
-                }
-                Target::Append { base, position } => {
-                    files.get_mut(&base.0).unwrap().truncate((position / 4096 - 1) as usize);
-                    base
-                }
-                Target::Continue => unreachable!("handled above"),
+        let target = plan.target(write, header.base_offset, last);
+        last = Some((write, header.next_offset()));
+        let base = match target {
+            None => written.last().unwrap().base,
+            Some(Target::New(base)) => {
+                files.insert(base.0, Vec::new());
+                base
             }
+            Some(Target::Append { base, position }) => {
+                // With lost blocks its removal may be among what is lost.
+                files.entry(base.0).or_default().truncate((position / 4096 - 1) as usize);
+                base
+            }
+            Some(Target::Continue) => unreachable!("a batch that continues has no target"),
         };
-        last_write = Some(write);
         let file = files.get_mut(&base.0).unwrap();
         file.push((header.base_offset.0, header.next_offset().0, header.leader_epoch.0));
         let end_position = 4096 * (1 + file.len() as u64);
@@ -319,6 +333,30 @@ proptest! {
             let second = recover(&live, &mut again, usize::MAX).unwrap();
             prop_assert_eq!(content(&second, &again), content(&state, &files));
             prop_assert_eq!(second.end(), state.end());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever the lost blocks held, the partition is marked, and everything that was acknowledged and is gone lies in a lost range or behind the
+    /// end.
+    #[test]
+    fn lost_records_mark_the_partition(steps in steps(), at in any::<prop::sample::Index>(), count in 1usize..6) {
+        let mut live = Live::new();
+        steps.iter().for_each(|step| live.step(step));
+        if live.log.is_empty() {
+            return Ok(());
+        }
+        let start = at.index(live.log.len());
+        let mut files = live.files.clone();
+        let Some(state) = recover_without(&live, &mut files, usize::MAX, start..start + count) else { return Ok(()) };
+        prop_assert!(state.lossy, "{:?}", state);
+        let is_held = |offset: u64| state.segments.iter().any(|segment| segment.base.0 <= offset && offset < segment.end.0);
+        let is_lost = |offset: u64| state.lost.iter().any(|range| range.start.0 <= offset && offset < range.end.0);
+        for offset in state.log_start.0..state.end().0 {
+            prop_assert!(is_held(offset) || is_lost(offset), "{} is nowhere: {:?}", offset, state);
         }
     }
 }
