@@ -52,10 +52,10 @@ pub(crate) async fn run(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed
     }
 
     disk::syncfs(shard.directory.disk()).await.map_err(|error| shard.fail(&error))?;
-    let replay_from = {
-        let wal = shard.wal.borrow();
-        wal.replay_start(replay_block)
-    };
+    shard.failure.check()?;
+    let replay_from = shard.wal.borrow().replay_start(replay_block);
+    // A log that was closed meanwhile has its last checkpoint.
+    let Some(replay_from) = replay_from else { return Ok(()) };
     write(shard, writer, replay_from).await?;
 
     let removed = shard.wal.borrow_mut().recycle_below(replay_block, SPARE_FILES_MAX);

@@ -60,6 +60,7 @@ pub(crate) struct Wal {
     /// Names of files that may be renamed and written over.
     pub(crate) spare: Vec<u64>,
     pub(crate) next_file_sequence: u64,
+    is_closed: bool,
 }
 
 /// Where the log goes on after a start.
@@ -77,6 +78,7 @@ impl Wal {
     pub(crate) fn close_files(&mut self) {
         self.live.clear();
         self.ready = None;
+        self.is_closed = true;
     }
 
     pub(crate) fn new(start: WalStart, spare: Vec<u64>) -> Self {
@@ -94,6 +96,7 @@ impl Wal {
             ready: None,
             spare,
             next_file_sequence: start.next_file_sequence,
+            is_closed: false,
         }
     }
 
@@ -170,8 +173,12 @@ impl Wal {
         if old == 0 { 0 } else { self.live[old - 1].last_block }
     }
 
-    /// Where a replay that needs `block` and everything after it begins: at the start of the file that holds it.
-    pub(crate) fn replay_start(&self, block: u64) -> ReplayStart {
+    /// Where a replay that needs `block` and everything after it begins: at the start of the file that holds it. `None` when nothing knows any more
+    /// which file that is.
+    pub(crate) fn replay_start(&self, block: u64) -> Option<ReplayStart> {
+        if self.is_closed {
+            return None;
+        }
         let first = self.live.iter().find(|file| file.last_block >= block);
         let file_sequence = match first {
             Some(file) => file.sequence,
@@ -182,7 +189,7 @@ impl Wal {
                 (None, None) => self.next_file_sequence,
             },
         };
-        ReplayStart { file_sequence, position: BLOCK_BYTES as u64, block_sequence: block }
+        Some(ReplayStart { file_sequence, position: BLOCK_BYTES as u64, block_sequence: block })
     }
 
     /// Lets go of live files whose blocks all stand below `block`; the one being written stays.

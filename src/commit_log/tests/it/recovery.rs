@@ -283,3 +283,32 @@ fn a_checkpoint_does_not_leave_out_a_partition_whose_deletion_is_not_durable() {
         log.close().await.unwrap();
     });
 }
+
+/// A checkpoint is under way when a write fails and the log is closed: it must not say that the replay begins behind what is in the log.
+#[test]
+fn a_checkpoint_that_outlives_its_log_is_not_written() {
+    let disk = new_disk();
+    let faulty = disk.clone();
+    simulate(1, &disk, async move {
+        let log = open(&data(), small_options()).await;
+        let partition = create(&log, 0);
+        append(&partition, 1, 1, 100).await;
+        faulty.inject(Fault::once(Target::Sync, FaultKind::Stall(Duration::from_secs(1))));
+        let checkpointed = log.clone();
+        executor::spawn(async move { checkpointed.checkpoint().await }).detach();
+        clock::sleep(Duration::from_millis(1)).await;
+        faulty.inject(Fault::once(Target::Write, FaultKind::Errno(EIO)).on("wal-"));
+        append_and_go(&partition, 2, 100);
+        log.failed().await;
+        log.close().await.unwrap_err();
+        clock::sleep(Duration::from_secs(2)).await;
+    });
+    disk.clear_faults();
+    disk.crash(CrashMode::Kill, 1);
+    simulate(2, &disk, async {
+        let log = open(&data(), small_options()).await;
+        let found = read_all(&log.partition(key(0)).unwrap(), 0, 1000).await;
+        assert_eq!(found[0], (0, 1, 1));
+        log.close().await.unwrap();
+    });
+}
