@@ -125,6 +125,10 @@ impl LogOptions {
         assert!(self.direct_write_threshold_bytes <= limits::DIRECT_THRESHOLD_BYTES_MAX, "what is below fits a block group");
         // A group aims at a quarter of a file and may exceed that by one batch below the threshold.
         assert!(self.direct_write_threshold_bytes <= self.wal_file_bytes / 2, "a group with one batch more fits a file");
+        assert!(
+            self.tail_cache_bytes_max <= self.unflushed_bytes_max,
+            "what is kept for readers is no reason for appends to wait"
+        );
         assert!(self.open_files_max >= 16, "a handful of files must stay open");
         assert!(self.free_bytes_resume >= self.free_bytes_min, "the marks need a distance, or appends flap");
     }

@@ -80,7 +80,8 @@ impl Config {
             size("memory.unflushed_bytes", bytes, MIB, ceiling)?;
         }
         if let Auto::Set(bytes) = memory.tail_cache_bytes {
-            size("memory.tail_cache_bytes", bytes, 0, ceiling)?;
+            let max = if let Auto::Set(unflushed) = memory.unflushed_bytes { unflushed.0 } else { ceiling };
+            size("memory.tail_cache_bytes", bytes, 0, max)?;
         }
         size("memory.read_cache_bytes", memory.read_cache_bytes, 0, ceiling)?;
         if let Auto::Set(bytes) = memory.io_bytes {
@@ -164,6 +165,10 @@ mod tests {
     fn impossible_values_are_refused() {
         check("[limits]\nconnections_max = 0", "limits.connections_max: 0 is not between 1 and 1000000");
         check("[memory]\nin_flight_bytes_max = \"1MiB\"", "memory.in_flight_bytes_max: 1MiB is not between 64MiB and");
+        check(
+            "[memory]\nunflushed_bytes = \"8MiB\"\ntail_cache_bytes = \"9MiB\"",
+            "memory.tail_cache_bytes: 9MiB is not between 0",
+        );
         check("[log]\nwal_file_bytes = 4194305", "multiple of 4096");
         check("[[placement]]\ntopic = \"a[\"\nshards = \"0\"", "placement.topic");
         check("[[disk]]\npath = \"a\"\n[[disk]]\npath = \"a\"", "given twice");

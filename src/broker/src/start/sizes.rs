@@ -1,6 +1,6 @@
 //! The sizes that the configuration leaves to the broker, fitted to the host.
 
-use crate::config::{ByteSize, Config};
+use crate::config::{Auto, ByteSize, Config};
 use std::{fmt, ops::RangeInclusive};
 
 const MIB: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn look() -> Host {
         let info = rustix::system::sysinfo();
-        let memory_bytes = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit));
+        let memory_bytes = info.totalram.saturating_mul(u64::from(info.mem_unit));
         let confined = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
         Host {
             memory_bytes: confined.map_or(memory_bytes, |confined: u64| confined.min(memory_bytes)),
@@ -62,7 +62,12 @@ impl Sizes {
             let bytes = host.memory_bytes / part / count / MIB * MIB;
             ByteSize(bytes.clamp(*bounds.start(), *bounds.end()))
         };
-        let tail_cache = config.memory.tail_cache_bytes.unwrap_or_fit(|| share(TAIL_CACHE_SHARE, TAIL_CACHE_BYTES));
+        let least_unflushed = if let Auto::Set(tail_cache) = config.memory.tail_cache_bytes { tail_cache } else { ByteSize(0) };
+        // Appends wait when too much is held in memory: what is only held for readers must never be that much.
+        let unflushed = config.memory.unflushed_bytes;
+        let unflushed = unflushed.unwrap_or_fit(|| share(UNFLUSHED_SHARE, UNFLUSHED_BYTES).max(least_unflushed));
+        let tail_cache = config.memory.tail_cache_bytes;
+        let tail_cache = tail_cache.unwrap_or_fit(|| share(TAIL_CACHE_SHARE, TAIL_CACHE_BYTES).min(unflushed));
         // Registered is what the tail cache holds, the writes in flight, and what is read ahead. What goes beyond it comes from the heap.
         let io = || {
             let wanted = (tail_cache.0 + tail_cache.0 / 2).clamp(IO_BYTES_MIN, IO_BYTES_MAX);
@@ -80,7 +85,7 @@ impl Sizes {
         };
         Sizes {
             io_bytes: config.memory.io_bytes.unwrap_or_fit(io).0,
-            unflushed_bytes: config.memory.unflushed_bytes.unwrap_or_fit(|| share(UNFLUSHED_SHARE, UNFLUSHED_BYTES)).0,
+            unflushed_bytes: unflushed.0,
             tail_cache_bytes: tail_cache.0,
             open_files_max: config.log.open_files_max.unwrap_or_fit(open_files),
         }
@@ -103,7 +108,6 @@ impl fmt::Display for Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Auto;
 
     fn fit(config: &Config, shard_count: u16, memory_bytes: u64, io_bytes_allowed: Option<u64>, open_files_max: u64) -> Sizes {
         Sizes::fit(config, shard_count, &Host { memory_bytes, io_bytes_allowed, open_files_max: Some(open_files_max) })
@@ -119,10 +123,22 @@ mod tests {
             tail_cache_bytes: tail * MIB,
             open_files_max,
         };
-        assert_eq!(large, sizes(384, 1024, 256, 33_164));
+        assert_eq!(large, sizes(384, 1024, 256, 33_163));
         // Eight MiB of locked memory are what a user has on many systems.
         let laptop = fit(&config, 2, 8 << 30, Some((7 * MIB) / 3), 1024);
         assert_eq!(laptop, sizes(1, 512, 128, 64));
+    }
+
+    #[test]
+    fn what_is_kept_for_readers_is_no_more_than_what_may_be_unflushed() {
+        let mut config = Config::default();
+        config.memory.unflushed_bytes = Auto::Set(ByteSize(2 * MIB));
+        let sizes = fit(&config, 1, 64 << 30, None, 1 << 20);
+        assert_eq!((sizes.unflushed_bytes, sizes.tail_cache_bytes), (2 * MIB, 2 * MIB));
+        let mut config = Config::default();
+        config.memory.tail_cache_bytes = Auto::Set(ByteSize(4096 * MIB));
+        let sizes = fit(&config, 1, 64 << 30, None, 1 << 20);
+        assert_eq!((sizes.unflushed_bytes, sizes.tail_cache_bytes), (4096 * MIB, 4096 * MIB));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! More than the broker can take: it waits as long as it says, then answers "overloaded", and the connection goes on.
 
 use crate::support::{HANG_GUARD, Raw, Site, batch, fetch_request, noise, stop};
-use broker::{BrokerHandle, Config};
+use broker::{
+    BrokerHandle, Config,
+    config::{Auto, ByteSize},
+};
 use std::{
     io::Write,
     thread,
@@ -60,13 +63,14 @@ fn appends_beyond_the_queue_wait_here_and_over_a_hop() {
 fn appends_wait_for_memory_that_a_flush_frees() {
     let site = Site::new();
     let mut config = site.config(1);
-    config.memory.tail_cache_bytes = "0".parse().unwrap();
+    config.memory.unflushed_bytes = Auto::Set(ByteSize::mib(1));
     config.memory.admission_wait = "2s".parse().unwrap();
     let broker = broker::start(config).unwrap();
     let mut client = Raw::connect(broker.addr());
     let topic = client.create("t", TopicConfig::default());
-    for offset in 0..10 {
-        assert_eq!(client.produce(topic, 0, batch(&["v"])).base_offset.0, offset);
+    // Each is less than goes straight into a segment, all are more than is kept.
+    for offset in 0..40 {
+        assert_eq!(client.produce(topic, 0, batch(&[noise(200 * KIB, offset)])).base_offset.0, offset);
     }
     stop(broker);
 }

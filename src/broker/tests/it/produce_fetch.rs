@@ -1,6 +1,7 @@
 //! What is produced is fetched: the same bytes, offsets without gaps, whichever shard is asked.
 
 use crate::support::{Raw, Site, batch, fetch_request, noise, records, stop};
+use broker::config::{Auto, ByteSize};
 use wire::{
     AckLevel, Acks, Durability, ErrorCode, FetchPartition, FetchReply, FetchRequest, ListOffsetsPartition, ListOffsetsRequest,
     Offset, OffsetAt, PartitionIndex, ProducePartition, ProduceReply, ProduceRequest, TimestampKind, TimestampMs, TopicConfig,
@@ -250,7 +251,7 @@ fn many_cold_partitions_are_read_in_the_order_of_the_request_and_within_its_byte
     let mut config = site.config(2);
     // Nothing is remembered.
     config.memory.read_cache_bytes = "0".parse().unwrap();
-    config.memory.tail_cache_bytes = "0".parse().unwrap();
+    config.memory.tail_cache_bytes = Auto::Set(ByteSize(0));
     let broker = broker::start(config.clone()).unwrap();
     let mut client = Raw::connect(broker.addr());
     let topic = client.create("t", TopicConfig { partitions: PARTITIONS, ..TopicConfig::default() });

@@ -110,7 +110,8 @@ fn an_append_that_waits_for_memory_is_told_when_there_is_some() {
     for seed in 0..4 {
         simulate(seed, &Disk::new(DiskOptions::default()), async {
             // What is durable has to leave the memory before the next append.
-            let log = open(Path::new("/data"), LogOptions { unflushed_bytes_max: 0, ..small_options() }).await;
+            let log =
+                open(Path::new("/data"), LogOptions { unflushed_bytes_max: 0, tail_cache_bytes_max: 0, ..small_options() }).await;
             let partition = create(&log, 0);
             let begun = clock::monotonic();
             for tag in 0..20 {
