@@ -1,7 +1,7 @@
 //! The life of a shard: recover, open, serve, drain, close.
 //!
 //! ```text
-//!  recover the directories given to it ─► barrier ─► open with the partitions assigned to it ─► barrier ─► listen
+//!  recover the directories given to it ─► barrier ─► open with the partitions assigned to it ─► barrier ─► forget what moved, listen
 //!                                                                                                            │
 //!  end ◄─ close the log ◄─ barrier ◄─ drain: accept no more, answer what is in progress ◄────────────────────┘
 //! ```
@@ -75,6 +75,8 @@ pub(crate) enum ShardError {
         "the log was written at start {found} of this broker, but the superblock counts start {boot}: an old superblock was restored"
     )]
     OldSuperblock { found: u64, boot: u64 },
+    #[error("{directory}, which no shard opens any more, cannot be cleared: {error}")]
+    Retire { directory: String, error: commit_log::StartError },
     #[error("cannot listen on {address}: {error}")]
     Listen { address: SocketAddr, error: shards::net::NetError },
     #[error(transparent)]
@@ -141,7 +143,7 @@ async fn live(context: ShardContext<Mail>, seed: &Arc<Seed>) -> Result<(), Shard
     seed.process.tell(Event::Done);
     while let Some((source, mail)) = shard.mesh.recv().await {
         match mail {
-            Mail::Listen => match listen(&shard, seed.address) {
+            Mail::Listen => match begin_service(&shard, seed).await {
                 Ok(()) => seed.process.tell(Event::Done),
                 // The log is open, and is closed with the others.
                 Err(error) => seed.process.tell(Event::Failed(error.to_string())),
@@ -218,6 +220,16 @@ async fn watch_storage(shard: Rc<Shard>) {
         ack::refuse_waiters(&partition, ErrorCode::StorageFailed, &failed.to_string());
     }
     shard.process.tell(Event::Failed(format!("{}: {failed}", shard.id)));
+}
+
+/// The logs of all shards are open: what moved to another shard's directory is forgotten where it was, then clients may come.
+async fn begin_service(shard: &Rc<Shard>, seed: &Seed) -> Result<(), ShardError> {
+    shard.log.forget_moved().await?;
+    for directory in seed.found[shard.id.index()].iter().filter(|found| !seed.own.contains(found)) {
+        let failed = |error| ShardError::Retire { directory: directory.path().display().to_string(), error };
+        commit_log::retire(directory).await.map_err(failed)?;
+    }
+    listen(shard, seed.address)
 }
 
 fn listen(shard: &Rc<Shard>, address: SocketAddr) -> Result<(), ShardError> {

@@ -3,11 +3,13 @@
 #![expect(clippy::disallowed_methods, reason = "the client's side runs on ordinary threads, by the clock of the machine")]
 
 mod connections;
+mod disks;
 mod failures;
 mod frames;
 mod http;
 mod long_poll;
 mod overload;
+mod placement;
 mod produce_fetch;
 mod refusals;
 mod restart;

@@ -1,6 +1,6 @@
 //! What was acknowledged is there after a stop, whatever the number of shards.
 
-use crate::support::{Raw, Site, batch, noise, stop};
+use crate::support::{HANG_GUARD, Raw, Site, batch, noise, stop};
 use std::{
     net::SocketAddr,
     sync::{
@@ -8,6 +8,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::Instant,
 };
 use wire::{ErrorCode, TopicConfig, TopicId};
 
@@ -110,4 +111,31 @@ fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
         }
     }
     stop(broker);
+}
+
+/// A program that embeds the broker may start and stop it often.
+#[test]
+fn a_broker_that_has_stopped_holds_nothing_open() {
+    let site = Site::new();
+    let open = || {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+        let targets = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+        targets.filter(|target| target.starts_with(site.folder.path())).collect::<Vec<_>>()
+    };
+    let mut topic = None;
+    for round in 0..3 {
+        let broker = site.start(2);
+        let mut client = Raw::connect(broker.addr());
+        let config = TopicConfig { partitions: PARTITIONS, ..TopicConfig::default() };
+        let topic = *topic.get_or_insert_with(|| client.create("t", config));
+        check(&mut client, topic, round);
+        fill(&mut client, topic, round);
+        assert!(!open().is_empty());
+        stop(broker);
+        let begun = Instant::now();
+        while !open().is_empty() {
+            assert!(begun.elapsed() < HANG_GUARD, "{:?}", open());
+            thread::yield_now();
+        }
+    }
 }
