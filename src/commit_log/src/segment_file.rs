@@ -216,18 +216,17 @@ impl SegmentFile {
         Ok((file, block.freeze()))
     }
 
-    /// Opens the new file. The usual case is one call: the folder is made when it turns out to be missing.
+    /// Opens the new file.
     async fn create_file(&self) -> Result<File, DiskError> {
         let path = self.key.path(&self.disk);
-        loop {
-            match File::open(&path, OpenOptions::creating_new()).await {
-                Err(error) if error.is_not_found() => {
-                    disk::create_dir_all(&partition_path(&self.disk, self.key.partition)).await?;
-                }
-                // A file of this name can only be a leftover of batches that the log has cut or will write again.
-                Err(error) if error.is_already_there() => disk::remove_file(&path).await?,
-                other => return other,
+        let options = OpenOptions::creating_new().with_parents();
+        match File::open(&path, options).await {
+            // A file of this name can only be a leftover of batches that the log has cut or will write again.
+            Err(error) if error.is_already_there() => {
+                disk::remove_file(&path).await?;
+                File::open(&path, options).await
             }
+            opened => opened,
         }
     }
 
