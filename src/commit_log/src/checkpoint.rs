@@ -23,9 +23,6 @@ use crate::shard::Shard;
 /// A partition with this much unflushed is flushed by every checkpoint: it pays for the write.
 const DUE_BYTES: u64 = 256 << 10;
 
-/// Old write-ahead files kept for renaming; the others are removed. A log that lives between checkpoints needs no more than a third of its size.
-const SPARE_FILES_MAX: usize = 4;
-
 /// Which partitions a checkpoint flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -58,7 +55,9 @@ pub(crate) async fn run(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed
     let Some(replay_from) = replay_from else { return Ok(()) };
     write(shard, writer, replay_from).await?;
 
-    let removed = shard.wal.borrow_mut().recycle_below(replay_block, SPARE_FILES_MAX);
+    // A checkpoint lets about a third of the files go: half of them are enough to start with, and the others' space is given back.
+    let spare_max = (shard.options.wal_files_max() / 2).max(1);
+    let removed = shard.wal.borrow_mut().recycle_below(replay_block, spare_max);
     shard.background.notify_waiters();
     for sequence in removed {
         let path = shard.directory.path().join(crate::format::file_header::file_name(sequence));

@@ -24,9 +24,13 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     }
 }
 
+/// With fewer files than this the log is at rest or under little load, and its groups are small. A log that grows beyond them has large
+/// groups, which need no file written over before, and no bandwidth to spare for that; later the file comes back written.
+const ZEROED_FILES: usize = 3;
+
 /// Makes a file ready if none is and the size of the log allows it.
 pub(crate) async fn prepare(shard: &Shard) -> Result<bool, DiskError> {
-    let (sequence, spare) = {
+    let (sequence, spare, is_growing) = {
         let mut wal = shard.wal.borrow_mut();
         if wal.ready.is_some() {
             return Ok(false);
@@ -43,12 +47,12 @@ pub(crate) async fn prepare(shard: &Shard) -> Result<bool, DiskError> {
         }
         let sequence = wal.next_file_sequence;
         wal.next_file_sequence += 1;
-        (sequence, wal.spare.pop())
+        (sequence, wal.spare.pop(), wal.file_count() >= ZEROED_FILES)
     };
     let folder = shard.directory.path();
     let file = match spare {
         Some(old) => recycle(&folder, old, sequence).await?,
-        None => create(&folder, sequence, shard.options.wal_file_bytes).await?,
+        None => create(&folder, sequence, shard.options.wal_file_bytes, !is_growing).await?,
     };
     shard.wal.borrow_mut().ready = Some(ReadyFile { sequence, file: Rc::new(file) });
     Ok(true)
@@ -62,12 +66,14 @@ async fn recycle(folder: &Path, old: u64, sequence: u64) -> Result<File, DiskErr
     open(&path).await
 }
 
-/// Writes zeros over a new file: later writes into it change no metadata, which makes them several times faster.
-async fn create(folder: &Path, sequence: u64, bytes: u64) -> Result<File, DiskError> {
+/// A new file. Zeros written over it beforehand make small writes several times faster, because they change no metadata.
+async fn create(folder: &Path, sequence: u64, bytes: u64, zeroed: bool) -> Result<File, DiskError> {
     let path = folder.join(file_name(sequence));
     let file = File::open(&path, OpenOptions::creating_new()).await?;
     file.fallocate(0, bytes).await?;
-    file.write_zeroes(0, bytes).await?;
+    if zeroed {
+        file.write_zeroes(0, bytes).await?;
+    }
     file.fdatasync().await?;
     file.close().await?;
     disk::sync_dir(folder).await?;
