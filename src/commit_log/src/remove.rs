@@ -29,7 +29,7 @@ pub(crate) async fn set_log_start(shard: &Rc<Shard>, partition: &Rc<Partition>, 
     shard.removals.set(shard.removals.get() + 1);
     executor::spawn_background(async move {
         // A failure stops the shard, which reports it.
-        let _ = remove_below(&shard, &partition).await;
+        let _ = remove_below(&shard, &partition, to).await;
         shard.removals.set(shard.removals.get() - 1);
         shard.progress.notify_waiters();
     })
@@ -37,14 +37,14 @@ pub(crate) async fn set_log_start(shard: &Rc<Shard>, partition: &Rc<Partition>, 
     Ok(())
 }
 
-async fn remove_below(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Result<(), LogFailed> {
+/// Removes the segments below `to`, which is durable: the log start in memory may be further, and not be durable yet.
+async fn remove_below(shard: &Rc<Shard>, partition: &Rc<Partition>, to: Offset) -> Result<(), LogFailed> {
     loop {
         let _lock = shard.lock_segments(partition).await;
         let segment = {
             let mut inner = partition.inner.borrow_mut();
-            let start = inner.marks.log_start.0;
             match inner.sealed.first() {
-                Some(first) if first.end <= start && !inner.deleted => inner.sealed.remove(0),
+                Some(first) if first.end <= to.0 && !inner.deleted => inner.sealed.remove(0),
                 _ => return Ok(()),
             }
         };

@@ -312,3 +312,39 @@ fn a_checkpoint_that_outlives_its_log_is_not_written() {
         log.close().await.unwrap();
     });
 }
+
+/// Seed 736. A move of the log start is durable and its files are being removed, when the next move begins, whose record is slow; the power goes
+/// before that is durable. What lies between the two is there.
+#[test]
+fn no_segment_is_removed_for_a_log_start_that_is_not_durable() {
+    let disk = new_disk();
+    let slow = disk.clone();
+    let stall = |millis| FaultKind::Stall(Duration::from_millis(millis));
+    crate::support::crash_drops_all(1, &disk, async move {
+        let log = open(&data(), small_options()).await;
+        let options = commit_log::PartitionOptions { segment_bytes: 256 << 10, ..Default::default() };
+        let partition = log.create_partition(key(0), options).unwrap();
+        for tag in 0..8 {
+            append(&partition, tag, 1, 100 << 10).await;
+        }
+        partition.set_high_watermark(Offset(8));
+        clock::sleep(Duration::from_millis(100)).await;
+        slow.inject(Fault::once(Target::Change, stall(500)).on(".seg"));
+        partition.set_log_start(Offset(2)).await.unwrap();
+        slow.inject(Fault::once(Target::Write, stall(5_000)).on("wal-"));
+        let moved = partition.clone();
+        executor::spawn(async move { moved.set_log_start(Offset(6)).await }).detach();
+        clock::sleep(Duration::from_secs(2)).await;
+        // What is removed may be so for good.
+        shards::disk::syncfs(&data()).await.unwrap();
+        crash_now().await;
+    });
+    simulate(2, &disk, async {
+        let log = open(&data(), small_options()).await;
+        let partition = log.partition(key(0)).unwrap();
+        assert_eq!(partition.watermarks().log_start, Offset(2));
+        assert!(!partition.is_lossy());
+        assert_eq!(read_all(&partition, 2, 1 << 20).await.len(), 6);
+        log.close().await.unwrap();
+    });
+}
