@@ -62,6 +62,10 @@ pub(crate) async fn run(shard: Rc<Shard>) {
         }
         let work = shard.work.notified();
         if !take_work(&shard) {
+            if shard.closing.get() {
+                // A partition may have left the queues because a direct write took what it had: no completion tells whoever waits for the last.
+                shard.progress.notify_waiters();
+            }
             work.await;
         }
     }

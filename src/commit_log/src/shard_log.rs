@@ -225,11 +225,12 @@ impl ShardLog {
         shard.closing.set(true);
         loop {
             shard.failure.check()?;
+            let progress = shard.progress.notified();
+            // First: those among them that have nothing pending any more just go, and nobody tells of that.
+            commit::release_relaxed(shard);
             if commit::is_idle(shard) {
                 break;
             }
-            let progress = shard.progress.notified();
-            commit::release_relaxed(shard);
             progress.await;
         }
         checkpoint::run(shard, Reach::Everything).await?;

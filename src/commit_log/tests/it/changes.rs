@@ -1,12 +1,16 @@
 //! Truncation, log start, deletion, relaxed partitions, lookup by time.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
-use commit_log::{AppendError, CreateError, Durability, PartitionOptions, ReadError};
+use commit_log::{AppendError, CreateError, Durability, LogOptions, PartitionOptions, ReadError};
+use shards::clock;
+use shards::simulated::{Disk, DiskOptions};
 use wire::{LeaderEpoch, Offset, TimestampMs};
 
-use crate::support::{append, batch, create, key, on_both, open, read_all, small_options};
+use crate::support::{append, batch, create, key, on_both, open, read_all, simulate, small_options};
 
 #[test]
 fn a_truncated_log_goes_on_at_the_cut_and_stays_cut_after_a_restart() {
@@ -134,5 +138,27 @@ fn a_time_is_found_in_segments_and_in_memory() {
             assert_eq!(partition.offset_for_timestamp(TimestampMs(40_003)).await.unwrap(), None);
             log.close().await.unwrap();
         }
+    });
+}
+
+/// Power-cut seeds 215 and 1759. A batch waits for the relaxed bound when its partition becomes a stable one, and a direct write takes it along: what
+/// waited is gone when the log is closed, and nothing tells of that.
+#[test]
+fn a_close_does_not_wait_for_what_has_become_durable_another_way() {
+    simulate(1, &Disk::new(DiskOptions::default()), async move {
+        let options = LogOptions { relaxed_flush_ms_max: 60_000, ..small_options() };
+        let log = open(Path::new("/data"), options).await;
+        let relaxed = PartitionOptions { durability: Durability::Relaxed, ..PartitionOptions::default() };
+        let partition = log.create_partition(key(0), relaxed).unwrap();
+        let (header, bytes) = batch(1, 1, 100, 0);
+        let appended = partition.append(header, bytes, LeaderEpoch(1), None).unwrap();
+        partition.alter(PartitionOptions::default()).await.unwrap();
+        append(&partition, 2, 1, 100 << 10).await;
+        let begun = clock::monotonic();
+        partition.durable(appended.ticket).await.unwrap();
+        // Until the trailer is written: nothing else is left to do.
+        clock::sleep(Duration::from_secs(1)).await;
+        log.close().await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(10), "before the bound");
     });
 }
