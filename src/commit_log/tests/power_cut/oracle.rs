@@ -127,7 +127,7 @@ impl Expected {
         truncated || (boundary && (self.acknowledged_end..=self.appended_end).contains(&end))
     }
 
-    /// The epochs are those that the batches from `start` to `end` bear, but for a newest one that has no batch (yet, or any more).
+    /// The epochs are those that the batches from `start` to `end` bear, but for those that have no batch (yet, or any more).
     fn check_epochs(&self, key: PartitionKey, start: u64, end: u64, found: &[EpochStart]) {
         let mut due: Vec<(u32, u64)> = Vec::new();
         for batch in self.batches.iter().filter(|batch| batch.next > start && batch.next <= end) {
@@ -135,8 +135,9 @@ impl Expected {
                 due.push((batch.epoch, batch.base.max(start)));
             }
         }
-        let found = found.iter().map(|entry| (entry.epoch.0, entry.start.0.max(start)));
-        let found: Vec<(u32, u64)> = found.filter(|(_, first)| *first < end).collect();
+        let next = found.iter().skip(1).map(|entry| entry.start.0).chain([u64::MAX]);
+        let held = found.iter().zip(next).filter(|(entry, next)| entry.start.0 < end && start.max(entry.start.0) < *next);
+        let found: Vec<(u32, u64)> = held.map(|(entry, _)| (entry.epoch.0, entry.start.0.max(start))).collect();
         assert_eq!(found, due, "{key:?}: epochs of {start}..{end}");
     }
 
