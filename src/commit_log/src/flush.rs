@@ -7,13 +7,17 @@ use shards::executor;
 use wire::Offset;
 
 use crate::LogFailed;
+use crate::format::BLOCK_BYTES;
 use crate::partition::{CachedBatch, Inner, Partition};
 use crate::segment_fill::{self, Piece};
 use crate::segments::{self, Place, Placed};
 use crate::shard::Shard;
 
 /// One round of a partition's flush: enough for full speed, little enough to keep memory and latency of others small.
-const FLUSH_BYTES_MAX: usize = 2 << 20;
+const FLUSH_BYTES_MAX: usize = 1 << 20;
+
+/// Blocks of all flushes on their way to the disk at a time: a commit waits behind them there, whatever share of the processor they have.
+pub(crate) const FLUSH_BLOCKS_IN_FLIGHT_MAX: usize = FLUSH_BYTES_MAX / BLOCK_BYTES;
 
 struct Job {
     place: Place,
@@ -28,6 +32,8 @@ pub(crate) async fn flush(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Resul
         shard.failure.check()?;
         let Some(job) = take(shard, partition) else { return Ok(()) };
         let bytes = job.place.reservation.bytes;
+        let blocks = (bytes as usize / BLOCK_BYTES).min(FLUSH_BLOCKS_IN_FLIGHT_MAX);
+        let _on_the_way = shard.flush_blocks.acquire(blocks).await;
         let allocate = partition.inner.borrow().sealed.last().is_some();
         let written = job.place.file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, allocate).await;
         written.map_err(|error| shard.fail(&error))?;

@@ -80,6 +80,8 @@ pub(crate) struct Shard {
     /// There may be a reason for a checkpoint.
     pub(crate) checkpoint_work: Notify,
     /// One checkpoint at a time.
+    /// Room for flushes on their way to the disk.
+    pub(crate) flush_blocks: Semaphore,
     pub(crate) checkpoint_turn: Semaphore,
     pub(crate) wal: RefCell<Wal>,
     pub(crate) failure: Failure,

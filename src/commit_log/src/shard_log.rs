@@ -25,8 +25,8 @@ use crate::stats::{Counters, LogHistograms, LogStats};
 use crate::tail_cache::TailCache;
 use crate::wal::Wal;
 use crate::{
-    LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, inventory, remove, scrub, segment_fill, space,
-    wal_files,
+    LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, flush, inventory, remove, scrub, segment_fill,
+    space, wal_files,
 };
 
 /// A handle on one shard's log. Cheap to clone; stays on its shard's thread.
@@ -255,6 +255,7 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         progress: Default::default(),
         background: Default::default(),
         checkpoint_work: Default::default(),
+        flush_blocks: Semaphore::new(flush::FLUSH_BLOCKS_IN_FLIGHT_MAX),
         checkpoint_turn: Semaphore::new(1),
         wal: RefCell::new(Wal::new(start.wal, start.spare)),
         failure: Failure::default(),

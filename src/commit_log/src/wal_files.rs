@@ -24,13 +24,13 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     }
 }
 
-/// With fewer files than this the log is at rest or under little load, and its groups are small. A log that grows beyond them has large
-/// groups, which need no file written over before, and no bandwidth to spare for that; later the file comes back written.
-const ZEROED_FILES: usize = 3;
+/// With this part of the append queue waiting for the disk its bandwidth is the bound and groups are large: they gain little from a file
+/// that was written over before, and that would take bandwidth from them. The file comes back written.
+const SATURATED_SHARE: u64 = 8;
 
 /// Makes a file ready if none is and the size of the log allows it.
 pub(crate) async fn prepare(shard: &Shard) -> Result<bool, DiskError> {
-    let (sequence, spare, is_growing) = {
+    let (sequence, spare) = {
         let mut wal = shard.wal.borrow_mut();
         if wal.ready.is_some() {
             return Ok(false);
@@ -47,12 +47,15 @@ pub(crate) async fn prepare(shard: &Shard) -> Result<bool, DiskError> {
         }
         let sequence = wal.next_file_sequence;
         wal.next_file_sequence += 1;
-        (sequence, wal.spare.pop(), wal.file_count() >= ZEROED_FILES)
+        (sequence, wal.spare.pop())
     };
     let folder = shard.directory.path();
     let file = match spare {
         Some(old) => recycle(&folder, old, sequence).await?,
-        None => create(&folder, sequence, shard.options.wal_file_bytes, !is_growing).await?,
+        None => {
+            let is_saturated = shard.queue_bytes.get() > shard.options.append_queue_bytes_max / SATURATED_SHARE;
+            create(&folder, sequence, shard.options.wal_file_bytes, !is_saturated).await?
+        }
     };
     shard.wal.borrow_mut().ready = Some(ReadyFile { sequence, file: Rc::new(file) });
     Ok(true)
