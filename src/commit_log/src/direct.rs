@@ -65,7 +65,8 @@ struct Job {
 /// Takes what is pending for `partition` and writes it in a task of its own. The caller has seen that there is enough. False when that has
 /// to wait: for others, or for the partition's segments.
 pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>) -> bool {
-    if shard.queue.borrow().direct_in_flight >= DIRECT_WRITES_MAX {
+    let is_others_turn = partition.segments_wanted.get() > 0;
+    if is_others_turn || shard.queue.borrow().direct_in_flight >= DIRECT_WRITES_MAX {
         return false;
     }
     let now_ms = clock::wall_ms();

@@ -35,12 +35,21 @@ use crate::{PartitionOptions, Watermarks};
 pub(crate) struct Partition {
     pub(crate) key: PartitionKey,
     pub(crate) inner: RefCell<Inner>,
-    /// Held by whoever moves batches into segments in the background, truncates, or removes files: one at a time.
+    /// Held by whoever moves batches into segments, takes the state for a checkpoint, truncates, or removes files: one at a time, or the direct
+    /// writes together.
     pub(crate) segments_locked: Cell<bool>,
+    /// How many wait for that: no direct write begins before them.
+    pub(crate) segments_wanted: Cell<u32>,
 }
 
 // Ten thousand partitions at rest cost a few MiB, and none of it is on the heap but what their segments and epochs need.
 const _: () = assert!(size_of::<Partition>() <= 640, "a partition at rest stays small");
+
+impl Partition {
+    pub(crate) fn new(key: PartitionKey, inner: Inner) -> Rc<Self> {
+        Rc::new(Self { key, inner: RefCell::new(inner), segments_locked: Cell::new(false), segments_wanted: Cell::new(0) })
+    }
+}
 
 /// A batch with an offset that no group has taken yet.
 #[derive(Debug)]

@@ -299,13 +299,17 @@ impl Shard {
         }
     }
 
-    /// Takes the lock on a partition's segments, waiting for its holder.
+    /// Takes the lock on a partition's segments, waiting for its holder. Direct writes, which could follow each other for ever, make way.
     pub(crate) async fn lock_segments(self: &Rc<Self>, partition: &Rc<Partition>) -> SegmentsLock {
+        if let Some(lock) = self.try_lock_segments(partition) {
+            return lock;
+        }
+        let _waiting = WaitingForSegments::new(self, partition);
         loop {
+            self.progress.notified().await;
             if let Some(lock) = self.try_lock_segments(partition) {
                 return lock;
             }
-            self.progress.notified().await;
         }
     }
 
@@ -335,6 +339,27 @@ impl Shard {
             self.progress.notified().await;
         }
         self.log(Record { key: partition.key, entry: Entry::Options(options) }).await
+    }
+}
+
+/// One of those who wait for the lock on a partition's segments.
+struct WaitingForSegments<'a> {
+    shard: &'a Shard,
+    partition: &'a Partition,
+}
+
+impl<'a> WaitingForSegments<'a> {
+    fn new(shard: &'a Shard, partition: &'a Partition) -> Self {
+        partition.segments_wanted.set(partition.segments_wanted.get() + 1);
+        Self { shard, partition }
+    }
+}
+
+impl Drop for WaitingForSegments<'_> {
+    fn drop(&mut self) {
+        self.partition.segments_wanted.set(self.partition.segments_wanted.get() - 1);
+        // A direct write may have made way.
+        self.shard.work.notify_waiters();
     }
 }
 

@@ -83,8 +83,7 @@ impl ShardLog {
         for state in states {
             assert!(state.boot < shard.options.boot, "the boot number is above all recovered ones");
             let inner = Inner::recovered(&shard, &state);
-            let partition = Rc::new(Partition { key: state.key, inner: RefCell::new(inner), segments_locked: Cell::new(false) });
-            let other = shard.partitions.borrow_mut().insert(state.key, partition);
+            let other = shard.partitions.borrow_mut().insert(state.key, Partition::new(state.key, inner));
             assert!(other.is_none(), "a partition has one state: {:?}", state.key);
         }
         wal_files::prepare(&shard).await?;
@@ -121,7 +120,7 @@ impl ShardLog {
         let start = Offset(0);
         let state = PartitionState::new(key, self.shard.options.boot, options, start);
         let inner = Inner::recovered(&self.shard, &state);
-        let partition = Rc::new(Partition { key, inner: RefCell::new(inner), segments_locked: Cell::new(false) });
+        let partition = Partition::new(key, inner);
         {
             let mut partitions = self.shard.partitions.borrow_mut();
             if partitions.contains_key(&key) {

@@ -9,3 +9,4 @@ mod inventory;
 mod recovery;
 mod scrub;
 mod support;
+mod turns;
