@@ -136,7 +136,7 @@ impl Expected {
             }
         }
         let next = found.iter().skip(1).map(|entry| entry.start.0).chain([u64::MAX]);
-        let held = found.iter().zip(next).filter(|(entry, next)| entry.start.0 < end && start.max(entry.start.0) < *next);
+        let held = found.iter().zip(next).filter(|(entry, next)| start.max(entry.start.0) < end.min(*next));
         let found: Vec<(u32, u64)> = held.map(|(entry, _)| (entry.epoch.0, entry.start.0.max(start))).collect();
         assert_eq!(found, due, "{key:?}: epochs of {start}..{end}");
     }
