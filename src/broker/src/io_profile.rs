@@ -1,6 +1,6 @@
 //! What `corelane tune iobench` measured of a disk: the settings of the log that depend on it.
 
-use commit_log::LogOptions;
+use commit_log::{LogOptions, limits};
 use serde::Deserialize;
 use std::{fs, io, path::Path};
 
@@ -37,7 +37,8 @@ pub(crate) fn apply(options: &mut LogOptions, given: &Path, disk: &Path) {
         Ok(settings) => {
             tracing::info!("I/O profile {} is used", path.display());
             options.commit_groups_in_flight = settings.commit_groups_in_flight;
-            options.direct_write_threshold_bytes = settings.direct_write_threshold_bytes;
+            // With small log files a group would not hold what is below the threshold.
+            options.direct_write_threshold_bytes = settings.direct_write_threshold_bytes.min(options.wal_file_bytes / 2);
             options.segment_write_depth = settings.segment_write_depth;
             options.read_depth = settings.read_depth;
         }
@@ -57,8 +58,8 @@ fn parse(text: &str) -> Result<Settings, String> {
     let profile: Profile = toml::from_str(text).map_err(|error| error.message().to_owned())?;
     assert_eq!(profile.version, VERSION);
     let settings = profile.settings;
-    let is_sane = (1..=8).contains(&settings.commit_groups_in_flight)
-        && (4096..=1 << 30).contains(&settings.direct_write_threshold_bytes)
+    let is_sane = (1..=limits::WAL_GROUPS_IN_FLIGHT_MAX).contains(&settings.commit_groups_in_flight.into())
+        && (4096..=limits::DIRECT_THRESHOLD_BYTES_MAX).contains(&settings.direct_write_threshold_bytes)
         && (1..=64).contains(&settings.segment_write_depth)
         && (1..=64).contains(&settings.read_depth);
     if is_sane { Ok(settings) } else { Err("a value is out of range".to_owned()) }
@@ -82,8 +83,18 @@ mod tests {
         };
         let default = LogOptions::default().commit_groups_in_flight;
         assert_eq!(used(GOOD), 5);
-        for bad in ["", "version = 2\n", &GOOD.replace("= 5", "= 99"), &GOOD.replace("read_depth = 4", "")] {
+        let large_threshold = GOOD.replace("131072", "8388609");
+        for bad in ["", "version = 2\n", &GOOD.replace("= 5", "= 99"), &large_threshold, &GOOD.replace("read_depth = 4", "")] {
             assert_eq!(used(bad), default, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_threshold_fits_the_log_files() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE), GOOD.replace("131072", "8388608")).unwrap();
+        let mut options = LogOptions { wal_file_bytes: 1 << 20, ..LogOptions::default() };
+        apply(&mut options, Path::new(""), folder.path());
+        assert_eq!(options.direct_write_threshold_bytes, 512 << 10);
     }
 }

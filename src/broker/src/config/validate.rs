@@ -92,7 +92,7 @@ impl Config {
 
     fn validate_log(&self) -> Result<(), ConfigError> {
         let log = &self.log;
-        size("log.wal_file_bytes", log.wal_file_bytes, MIB, 1 << 32)?;
+        size("log.wal_file_bytes", log.wal_file_bytes, MIB, commit_log::limits::WAL_FILE_BYTES_MAX)?;
         if !log.wal_file_bytes.0.is_multiple_of(4096) {
             return Err(invalid("log.wal_file_bytes", "must be a multiple of 4096 bytes".to_owned()));
         }
@@ -170,6 +170,10 @@ mod tests {
             "memory.tail_cache_bytes: 9MiB is not between 0",
         );
         check("[log]\nwal_file_bytes = 4194305", "multiple of 4096");
+        check(
+            "[log]\nwal_file_bytes = \"2GiB\"\nwal_bytes_max = \"8GiB\"",
+            "log.wal_file_bytes: 2GiB is not between 1MiB and 1GiB",
+        );
         check("[[placement]]\ntopic = \"a[\"\nshards = \"0\"", "placement.topic");
         check("[[disk]]\npath = \"a\"\n[[disk]]\npath = \"a\"", "given twice");
         check("[listen]\nadvertised = \"nowhere\"", "is not host:port");
