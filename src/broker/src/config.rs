@@ -262,8 +262,8 @@ impl Default for Memory {
 impl Default for Log {
     fn default() -> Self {
         Log {
-            wal_file_bytes: ByteSize::mib(64),
-            wal_bytes_max: ByteSize::mib(1024),
+            wal_file_bytes: ByteSize(commit_log::limits::WAL_FILE_BYTES),
+            wal_bytes_max: ByteSize(commit_log::limits::WAL_BYTES_MAX_DEFAULT),
             free_bytes_min: ByteSize::mib(1024),
             free_bytes_resume: ByteSize::mib(2048),
             relaxed_within: Span::milliseconds(50),

@@ -5,8 +5,10 @@
 //! ```
 //!
 //! Everything of the partition that is not in a segment goes along, so that the segment holds its offsets without a hole and a direct
-//! write is durable by itself, whatever became of the groups in flight. Two may run at a time, so that the disk writes the one while it
-//! syncs the other; they complete in order, and what comes meanwhile collects.
+//! write is durable by itself, whatever became of the groups in flight. Large batches are written from where they landed, the others from a
+//! copy. Two may run at a time, so that the disk writes the one while it syncs the other; they complete in order, and what comes meanwhile
+//! collects. None begins while somebody waits for the partition's segments: the load of one partition must not keep checkpoints, sealing and
+//! retention from their turn.
 
 use std::iter;
 use std::rc::Rc;

@@ -3,15 +3,15 @@
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// One write-ahead file. Made ready in the background by writing it full of zeros: 64 MiB take some 40 ms of disk time, so that the next file
-/// is always ready, and a log of 512 MiB gives space back in eighths.
+/// One write-ahead file. Made ready in the background, by a new name or by writing it full of zeros: 64 MiB take some 40 ms of disk time, so
+/// that the next file is always ready, and a log of 1 GiB gives space back in sixteenths.
 pub const WAL_FILE_BYTES: u64 = 64 * MIB;
 
 /// Largest write-ahead file that is read: positions in it stay far within 32 bits, and a scan of one file within a second.
 pub const WAL_FILE_BYTES_MAX: u64 = 1024 * MIB;
 
-/// Size of the whole write-ahead log of a shard unless configured. It bounds the replay after a crash: at 1 GB/s and two passes, one second.
-pub const WAL_BYTES_MAX_DEFAULT: u64 = 512 * MIB;
+/// Size of the whole write-ahead log of a shard unless configured. It bounds the replay after a crash: at 1 GB/s and two passes, two seconds.
+pub const WAL_BYTES_MAX_DEFAULT: u64 = 1024 * MIB;
 
 /// The largest block group. Beyond some MiB a group gains nothing and makes those behind it wait; a batch that could exceed it goes straight
 /// into its segment ([`DIRECT_THRESHOLD_BYTES_MAX`]).
@@ -22,8 +22,8 @@ pub const WAL_BLOCK_BYTES_MAX: u64 = 32 * MIB;
 /// take real losses for torn tails.
 pub const WAL_GROUPS_IN_FLIGHT_MAX: u64 = 8;
 
-/// A partition with this much pending at a commit is written straight into its segment. Measured: at 256 KiB a write with its own sync costs
-/// as much as writing the bytes twice.
+/// A partition with this much pending at a commit is written straight into its segment. A write with its own sync costs as much as writing
+/// the bytes twice at 256 KiB when it is alone; two overlap, and a batch of half that size is not copied either.
 pub const DIRECT_THRESHOLD_BYTES_DEFAULT: u64 = 128 * KIB;
 
 /// The highest that threshold may be set: what is pending for one partition below it must fit one block group with much room.

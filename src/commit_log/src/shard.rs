@@ -79,9 +79,9 @@ pub(crate) struct Shard {
     pub(crate) background: Notify,
     /// There may be a reason for a checkpoint.
     pub(crate) checkpoint_work: Notify,
-    /// One checkpoint at a time.
     /// Room for flushes on their way to the disk.
     pub(crate) flush_blocks: Semaphore,
+    /// One checkpoint at a time.
     pub(crate) checkpoint_turn: Semaphore,
     pub(crate) wal: RefCell<Wal>,
     pub(crate) failure: Failure,

@@ -27,7 +27,7 @@ struct LiveFile {
     last_block: u64,
 }
 
-/// A file made ready: zero-filled or recycled, renamed, its name on stable storage, open.
+/// A file made ready: new or recycled under its name, all its space allocated, its name on stable storage, open.
 #[derive(Debug)]
 pub(crate) struct ReadyFile {
     pub(crate) sequence: u64,

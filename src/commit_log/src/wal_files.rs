@@ -1,4 +1,4 @@
-//! Makes write-ahead files ready before they are needed: zero-filled once, later only renamed.
+//! Makes write-ahead files ready before they are needed: zero-filled when the disk has time for it, later only renamed.
 
 use std::path::Path;
 use std::rc::Rc;
