@@ -1,15 +1,16 @@
 //! The durable half of an append: the commit loop of a shard.
 //!
 //! ```text
-//!   append, append, append            the loop, whenever there is work and a group may go out:
-//!        └────┬──────┘                  1. much pending for a partition  ──► direct.rs, its own file and sync
-//!          pending                      2. everything else pending       ──► one block group in the write-ahead log
-//!                                       3. idle after a commit           ──► one trailer block
+//!   append, append, append            the loop, whenever it is told of something:
+//!        └────┬──────┘                  1. the queue `much`: partitions with enough for a write of their own  ──► direct.rs
+//!      much │ ready │ relaxed           2. the queue `ready`: all others, when a group may go out             ──► group.rs
+//!                                       3. idle after a commit                                                ──► one trailer block
 //!
 //!   in flight:  [group 7 done] [group 8 writing] [group 9 done]      durable = through group 7
 //! ```
 //!
-//! No timer: a lone append leaves at once, and under load a group is what gathered while the groups before it were written.
+//! No timer: a lone append leaves at once, and under load a group is what gathered while the groups before it were written. A group beside others
+//! waits until it is worth a write. Relaxed partitions have the one timer there is: they come into the other queues within the stated bound.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub(crate) struct InFlight {
     pub(crate) block: u64,
     /// The partitions in it, each with the end and the bytes of its batches.
     pub(crate) parts: Vec<(Rc<Partition>, u64, u64)>,
+    /// Bytes of all those batches.
+    pub(crate) batch_bytes: u64,
     /// Whoever waits for structural records in it.
     pub(crate) records: Vec<OneshotSender<()>>,
     pub(crate) is_trailer: bool,
@@ -114,8 +117,12 @@ fn is_time_for_a_group(shard: &Shard) -> bool {
     if queue.in_flight.is_empty() {
         return true;
     }
+    let in_groups: u64 = queue.in_flight.iter().map(|group| group.batch_bytes).sum();
+    // First what is cheap to know: with thousands of partitions ready, the loop wakes far more often than there is enough of them.
+    let is_enough_queued = shard.queue_bytes.get() - in_groups >= GROUP_BESIDE_BYTES_MIN;
     let mut bytes = 0;
-    queue.in_flight.len() < shard.options.commit_groups_in_flight as usize
+    is_enough_queued
+        && queue.in_flight.len() < shard.options.commit_groups_in_flight as usize
         && queue.ready.iter().any(|partition| {
             bytes += partition.inner.borrow().pending_bytes;
             bytes >= GROUP_BESIDE_BYTES_MIN

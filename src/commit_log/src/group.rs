@@ -1,4 +1,4 @@
-//! One block group: everything pending that is small, copied once into the buffer that is written and kept.
+//! One block group: everything pending of the partitions with little, copied once into the buffer that is written and kept.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -22,12 +22,6 @@ const RECORDS_MAX: usize = 4096;
 /// High-watermark hints in one trailer block.
 const HINTS_MAX: usize = 1024;
 
-impl Plan {
-    fn block_bytes(&self) -> usize {
-        (BLOCK_HEADER_BYTES + self.bytes).next_multiple_of(BLOCK_BYTES)
-    }
-}
-
 /// A group ready to be written.
 pub(crate) struct Group {
     pub(crate) file: Rc<File>,
@@ -46,6 +40,12 @@ struct Plan {
     /// Partitions at the front of the queue that have nothing more for the next group.
     passed: usize,
     bytes: usize,
+}
+
+impl Plan {
+    fn block_bytes(&self) -> usize {
+        (BLOCK_HEADER_BYTES + self.bytes).next_multiple_of(BLOCK_BYTES)
+    }
 }
 
 /// Builds the next group from structural records and from the partitions with little pending. What does not fit stays queued.
@@ -185,7 +185,8 @@ fn build(shard: &Shard, plan: Plan, placement: Placement, length: usize, trailer
         shard.tail.hold(buffer.len() as u64, held);
     }
     let position = placement.place.position - block_start as u64;
-    let in_flight = InFlight { number: 0, done: false, block, parts, records: waiters, is_trailer: trailer };
+    let batch_bytes = parts.iter().map(|(_, _, bytes)| bytes).sum();
+    let in_flight = InFlight { number: 0, done: false, block, parts, batch_bytes, records: waiters, is_trailer: trailer };
     Group { file: placement.file, position, buffer, in_flight }
 }
 
