@@ -38,6 +38,9 @@ async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
     if seal_one(shard).await? {
         return Ok(true);
     }
+    if flush_wanted(shard).await? {
+        return Ok(true);
+    }
     let soft_max = shard.options.unflushed_bytes_max / 2;
     let held = shard.tail.bytes();
     if held <= soft_max {
@@ -53,6 +56,14 @@ async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
     // Appends may wait for this memory, and no commit comes that could tell them.
     shard.progress.notify_waiters();
     Ok(shard.counters.get().flushed_bytes > before)
+}
+
+/// Flushes the partition that has waited longest for it, so that its direct writes can begin.
+async fn flush_wanted(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
+    let Some(partition) = shard.flushes_wanted.borrow_mut().pop_front() else { return Ok(false) };
+    flush::flush(shard, &partition).await?;
+    partition.inner.borrow_mut().flush_wanted = false;
+    Ok(true)
 }
 
 /// Writes the end of one sealed segment.

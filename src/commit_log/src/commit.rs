@@ -22,7 +22,7 @@ use shards::executor;
 use shards::sync::OneshotSender;
 use wire::Offset;
 
-use crate::direct;
+use crate::direct::{self, Start};
 use crate::group::{self, Group};
 use crate::partition::Partition;
 use crate::shard::{Committed, Shard};
@@ -104,9 +104,21 @@ fn start_direct_writes(shard: &Rc<Shard>) {
                 continue;
             }
         }
-        if !direct::start(shard, &partition) {
-            partition.inner.borrow_mut().much = true;
-            shard.queue.borrow_mut().much.push_back(partition);
+        let start = direct::start(shard, &partition);
+        let mut inner = partition.inner.borrow_mut();
+        let mut queue = shard.queue.borrow_mut();
+        inner.behind = start == Start::Behind;
+        match start {
+            Start::Begun => {}
+            Start::Soon => {
+                inner.much = true;
+                queue.much.push_back(partition.clone());
+            }
+            Start::Behind => {
+                if !std::mem::replace(&mut inner.ready, true) {
+                    queue.ready.push_back(partition.clone());
+                }
+            }
         }
     }
 }

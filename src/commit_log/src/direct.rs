@@ -54,6 +54,20 @@ impl DirectWrites {
     }
 }
 
+/// What of a partition is not in segments goes along with a direct write. With more than this it would be late for its own batches: the background
+/// flushes it first.
+const EARLIER_BYTES_MAX: u64 = 1 << 20;
+
+/// Whether a direct write has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    Begun,
+    /// It can begin as soon as another one completes.
+    Soon,
+    /// Not soon: what is pending goes in groups.
+    Behind,
+}
+
 struct Job {
     number: u64,
     place: Place,
@@ -64,25 +78,39 @@ struct Job {
     note: Option<OneshotReceiver<()>>,
 }
 
-/// Takes what is pending for `partition` and writes it in a task of its own. The caller has seen that there is enough. False when that has
-/// to wait: for others, or for the partition's segments.
-pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>) -> bool {
-    let is_others_turn = partition.segments_wanted.get() > 0;
-    if is_others_turn || shard.queue.borrow().direct_in_flight >= DIRECT_WRITES_MAX {
-        return false;
+/// Takes what is pending for `partition` and writes it in a task of its own. The caller has seen that there is enough.
+pub(crate) fn start(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Start {
+    if shard.queue.borrow().direct_in_flight >= DIRECT_WRITES_MAX {
+        return Start::Soon;
     }
     let now_ms = clock::wall_ms();
     if partition.inner.borrow().direct.in_flight() == 0 {
-        let Some(lock) = shard.try_lock_segments(partition) else { return false };
-        partition.inner.borrow_mut().direct.lock = Some(lock);
-    } else if begins_segment(&partition.inner.borrow(), now_ms) {
-        // The one before it is the last of its segment.
-        return false;
+        let fits_groups = fits_groups(shard, &partition.inner.borrow());
+        if fits_groups && partition.inner.borrow().unflushed_bytes > EARLIER_BYTES_MAX {
+            shard.want_flush(partition);
+            return Start::Behind;
+        }
+        let is_others_turn = partition.segments_wanted.get() > 0;
+        let lock = if is_others_turn { None } else { shard.try_lock_segments(partition) };
+        match lock {
+            Some(lock) => partition.inner.borrow_mut().direct.lock = Some(lock),
+            None if fits_groups => return Start::Behind,
+            None => return Start::Soon,
+        }
+    } else if partition.segments_wanted.get() > 0 || begins_segment(&partition.inner.borrow(), now_ms) {
+        // The one before it is the last for now, or of its segment.
+        return Start::Soon;
     }
     let job = take(shard, partition, now_ms);
     shard.queue.borrow_mut().direct_in_flight += 1;
     executor::spawn(run(shard.clone(), partition.clone(), job)).detach();
-    true
+    Start::Begun
+}
+
+/// Every pending batch is small enough for a group.
+fn fits_groups(shard: &Shard, inner: &Inner) -> bool {
+    let threshold = shard.options.direct_write_threshold_bytes;
+    inner.pending.iter().all(|batch| (batch.bytes.len() as u64) < threshold)
 }
 
 async fn run(shard: Rc<Shard>, partition: Rc<Partition>, job: Job) {

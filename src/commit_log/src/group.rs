@@ -97,7 +97,7 @@ fn leave_ready(shard: &Shard, count: usize) {
 
 fn is_ready(shard: &Shard, inner: &Inner) -> bool {
     let is_little = inner.pending_bytes < shard.options.direct_write_threshold_bytes;
-    !inner.pending.is_empty() && is_little && inner.direct.in_flight() == 0
+    !inner.pending.is_empty() && (is_little || inner.behind) && inner.direct.in_flight() == 0
 }
 
 fn is_trailer_time(shard: &Shard) -> bool {

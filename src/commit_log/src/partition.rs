@@ -150,6 +150,11 @@ pub(crate) struct Inner {
     pub(crate) ready: bool,
     /// In the queue of those with much pending.
     pub(crate) much: bool,
+    /// No direct write can begin soon, so that even much goes in groups: too much that is not in segments would go along, or somebody else has
+    /// the segments.
+    pub(crate) behind: bool,
+    /// In the queue of those to be flushed first.
+    pub(crate) flush_wanted: bool,
     pub(crate) direct: DirectWrites,
     pub(crate) truncating: bool,
     pub(crate) deleted: bool,
@@ -185,6 +190,8 @@ impl Inner {
             queued: false,
             ready: false,
             much: false,
+            behind: false,
+            flush_wanted: false,
             direct: DirectWrites::default(),
             truncating: false,
             deleted: false,

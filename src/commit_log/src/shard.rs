@@ -79,6 +79,8 @@ pub(crate) struct Shard {
     pub(crate) background: Notify,
     /// There may be a reason for a checkpoint.
     pub(crate) checkpoint_work: Notify,
+    /// Partitions with much pending that are flushed before others.
+    pub(crate) flushes_wanted: RefCell<VecDeque<Rc<Partition>>>,
     /// Room for flushes on their way to the disk.
     pub(crate) flush_blocks: Semaphore,
     /// One checkpoint at a time.
@@ -176,7 +178,15 @@ impl Shard {
         self.work.notify_waiters();
     }
 
-    /// The same for one that may still wait for the relaxed bound.
+    /// Has the background flush a partition before others.
+    pub(crate) fn want_flush(&self, partition: &Rc<Partition>) {
+        if !std::mem::replace(&mut partition.inner.borrow_mut().flush_wanted, true) {
+            self.flushes_wanted.borrow_mut().push_back(partition.clone());
+            self.background.notify_waiters();
+        }
+    }
+
+    /// [`Shard::make_ready`] for one that may still wait for the relaxed bound.
     pub(crate) fn make_relaxed_ready(&self, partition: &Rc<Partition>) {
         let mut queue = self.queue.borrow_mut();
         if let Some(place) = queue.relaxed.iter().position(|other| Rc::ptr_eq(other, partition)) {

@@ -254,6 +254,7 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         progress: Default::default(),
         background: Default::default(),
         checkpoint_work: Default::default(),
+        flushes_wanted: RefCell::default(),
         flush_blocks: Semaphore::new(flush::FLUSH_BLOCKS_IN_FLIGHT_MAX),
         checkpoint_turn: Semaphore::new(1),
         wal: RefCell::new(Wal::new(start.wal, start.spare)),
