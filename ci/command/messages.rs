@@ -45,7 +45,7 @@ fn many_lines_are_sent_in_order_and_counted() {
     assert_eq!(report["partitions"], json!([{"partition": 0, "first_offset": 0, "last_offset": 19_999}]));
     assert_eq!(broker.run(&["consume", "t"]).lines(), lines);
     let text = broker.run_with(&["produce", "t", "--rate", "1000000"], b"one more\n").ok();
-    assert!(text.starts_with("1 records (8 B) to 1 partitions of t"), "{text}");
+    assert!(text.starts_with("1 record (8 B) to 1 partition of t"), "{text}");
     assert_eq!(broker.run_with(&["produce", "t", "--quiet"], b"and one\n").ok(), "");
 }
 

@@ -35,6 +35,9 @@ fn what_cannot_be_served_says_why() {
     let data = broker.folder.path().join("data");
     let second = ["serve", "--http", "off", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().expect("text")];
     run(&second).fails_with(1).saying("data");
+    let other = broker.folder.path().join("other");
+    let cores = ["serve", "--http", "off", "--cores", "0-99999", "--data-dir", other.to_str().expect("text")];
+    run(&cores).fails_with(2).saying("cores.shards");
 }
 
 #[test]

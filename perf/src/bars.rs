@@ -236,7 +236,8 @@ fn run(args: &BarsArgs) -> Result<bool, BarError> {
             Ok(judged) => judged,
             Err(error) => {
                 good = false;
-                println!("FAIL  {bar:?}: could not be measured: {error}");
+                let name = clap::ValueEnum::to_possible_value(&bar).expect("every bar can be chosen");
+                println!("FAIL  {}: could not be measured: {error}", name.get_name());
                 results.write(json!({ "bar": bar, "error": error.to_string() }))?;
                 continue;
             }

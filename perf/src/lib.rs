@@ -71,14 +71,16 @@ enum Command {
     /// Exits with 1 when the run is invalid, a message was lost, duplicated, reordered or damaged, the rate was not kept up, or an
     /// objective was missed.
     Run(Box<run::RunArgs>),
-    /// Measure the broker against those limits, in interleaved pairs, and judge each figure
+    /// Measure the broker against the limits of this machine, in interleaved pairs, and judge each figure
+    ///
+    /// Exits with 1 when a bar is not passed or could not be measured.
     Bars(bars::BarsArgs),
     /// Compare two result files of `perf bars`, figure by figure: both values, their ratio, better or worse; and a plot
     ///
     /// A figure is better or worse when the medians differ by more than 3 % and the quartiles do not overlap. Exits with 1 when one
     /// became worse.
     Compare(compare::CompareArgs),
-    /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars
+    /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars. Takes minutes
     Limits(limits::LimitsArgs),
     /// The same load against another broker, by its own client; perf/peers/*.sh starts one
     #[cfg(feature = "peers")]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use broker::Config;
+use broker::{BrokerError, Config};
 
 use super::failure::Failure;
 use super::table::print;
@@ -46,7 +46,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return print(config.to_commented_toml().as_bytes());
     }
     abort_on_panic();
-    broker::run(config).map_err(|error| Failure::Failed(error.to_string()))
+    broker::run(config).map_err(|error| match error {
+        // Some of it is wrong only for this host.
+        BrokerError::Config(_) | BrokerError::Cores(_) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    })
 }
 
 /// The file, with the flags on top.

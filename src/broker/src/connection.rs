@@ -108,6 +108,10 @@ impl Refused {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Refused { code, message: message.into() }
     }
+
+    fn no_hello() -> Self {
+        Refused::new(ErrorCode::InvalidRequest, "the first request is not Hello")
+    }
 }
 
 impl From<FrameError> for Refused {
@@ -251,7 +255,7 @@ async fn read_requests(shard: &Rc<Shard>, connection: &Rc<Connection>) -> End {
         };
         let correlation_id = incoming.header.correlation_id;
         if !greeted && incoming.header.api != Api::Hello.code() {
-            return End::Refused(correlation_id, Refused::new(ErrorCode::InvalidRequest, "the first request is not Hello"));
+            return End::Refused(correlation_id, Refused::no_hello());
         }
         greeted = true;
         if let Err(refused) = dispatch::dispatch(shard, connection, incoming).await {

@@ -302,7 +302,7 @@ impl Control {
         let http = http.map(|listener| HttpServer::start(listener, Arc::clone(&self.process))).transpose();
         self.http = http.map_err(|source| BrokerError::System { what: "serve HTTP", source })?;
         self.process.is_ready.store(true, Ordering::Relaxed);
-        tracing::info!("ready: {} shards listen on {}", self.remotes.len(), self.port.address);
+        tracing::info!(shards = self.remotes.len(), "ready: listening on {}", self.port.address);
         Ok(())
     }
 

@@ -135,14 +135,16 @@ impl Report {
     }
 
     fn summary(&self, topic: &str, seconds: f64) -> String {
+        if self.delivered == 0 && self.failed > 0 {
+            return format!("none of {} sent to {topic} was acknowledged, after {seconds:.2} s\n", counted(self.sent, "record"));
+        }
         let level = if self.relaxed == 0 { "on stable storage" } else { "acknowledged, not yet on stable storage" };
-        let failed = if self.failed == 0 { String::new() } else { format!(", {} failed", self.failed) };
-        format!(
-            "{} records ({}) to {} partitions of {topic} in {seconds:.2} s, {level}{failed}\n",
-            self.delivered,
-            size_text(self.bytes),
-            self.partitions.len(),
-        )
+        let records = match self.failed {
+            0 => format!("{} ({})", counted(self.delivered, "record"), size_text(self.bytes)),
+            failed => format!("{} of {} ({failed} failed)", self.delivered, counted(self.sent, "record")),
+        };
+        let partitions = counted(self.partitions.len() as u64, "partition");
+        format!("{records} to {partitions} of {topic} in {seconds:.2} s, {level}\n")
     }
 
     fn failure_json(&self, failed: &Failed) -> Value {
@@ -161,6 +163,10 @@ impl Report {
             (None, _) => format!("lines {} to {}", failed.begin, failed.end - 1),
         }
     }
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A file, or lines in a row with the same failure, by number: begin ≤ n < end.

@@ -20,6 +20,7 @@ use wire::Offset;
 
 use crate::format::record::{Entry, Record, SegmentEnd};
 use crate::partition::{CachedBatch, Inner, Partition, PendingBatch};
+use crate::segment_file::Allocate;
 use crate::segment_fill::{self, Piece};
 use crate::segments::{self, Place, Placed};
 use crate::shard::{Committed, SegmentsLock, Shard};
@@ -156,11 +157,14 @@ async fn write(shard: &Rc<Shard>, partition: &Partition, job: Job) -> Result<(),
         shard.record_durable(note).await?;
     }
     let file = &job.place.file;
-    let written = file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, true).await;
+    let written = file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, shard.allocate()).await;
     written.map_err(|error| shard.fail(&error))?;
     file.sync(&shard.files, job.place.reservation).await.map_err(|error| shard.fail(&error))?;
     completed_before(shard, partition, job.number).await?;
     flush::complete(partition, &job.place, job.end);
+    if shard.allocate() != Allocate::Ahead {
+        return Ok(());
+    }
     let ahead = (shard.clone(), file.clone());
     executor::spawn_background(async move {
         let (shard, file) = ahead;

@@ -9,6 +9,7 @@ use wire::Offset;
 use crate::LogFailed;
 use crate::format::BLOCK_BYTES;
 use crate::partition::{CachedBatch, Inner, Partition};
+use crate::segment_file::Allocate;
 use crate::segment_fill::{self, Piece};
 use crate::segments::{self, Place, Placed};
 use crate::shard::Shard;
@@ -34,7 +35,8 @@ pub(crate) async fn flush(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Resul
         let bytes = job.place.reservation.bytes;
         let blocks = (bytes as usize / BLOCK_BYTES).min(FLUSH_BLOCKS_IN_FLIGHT_MAX);
         let _on_the_way = shard.flush_blocks.acquire(blocks).await;
-        let allocate = partition.inner.borrow().sealed.last().is_some();
+        let is_first = partition.inner.borrow().sealed.last().is_none();
+        let allocate = if is_first { Allocate::Nothing } else { shard.allocate() };
         let written = job.place.file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, allocate).await;
         written.map_err(|error| shard.fail(&error))?;
         shard.counters.add(|stats| stats.flushed_bytes += bytes);

@@ -27,8 +27,22 @@ use crate::file_cache::{FileCache, SegmentKey};
 use crate::format::BLOCK_BYTES;
 use crate::format::segment::{SegmentHeader, SegmentIndex};
 
-/// Files that are written directly get their space in steps of this size, ahead of need.
-const ALLOCATION_STEP_BYTES: u64 = 32 << 20;
+/// Files that are written directly get their space in steps, ahead of need: as much again as they hold, within these bounds. Thousands of
+/// partitions with one large batch each must not take a largest step each.
+const ALLOCATION_STEP_BYTES_MIN: u64 = 1 << 20;
+/// See [`ALLOCATION_STEP_BYTES_MIN`].
+const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
+
+/// Which space a file gets before it is written into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allocate {
+    /// None.
+    Nothing,
+    /// What the write needs: space is scarce.
+    Needed,
+    /// A step.
+    Ahead,
+}
 
 /// A part of the file given to one writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +145,7 @@ impl SegmentFile {
         options: &LogOptions,
         reservation: Reservation,
         buffers: Vec<Shared>,
-        allocate: bool,
+        allocate: Allocate,
     ) -> Result<(), DiskError> {
         let (file, header) = self.ready(files, reservation.position + reservation.bytes, allocate).await?;
         let depth = options.segment_write_depth as usize;
@@ -170,12 +184,13 @@ impl SegmentFile {
 
     /// Gives space ahead of need, when the file is near the end of what it has.
     pub(crate) async fn allocate_ahead(&self, files: &FileCache) -> Result<(), DiskError> {
-        if self.position.get() + ALLOCATION_STEP_BYTES / 2 <= self.allocated_end.get() {
+        if self.position.get() + self.step_bytes() / 2 <= self.allocated_end.get() {
             return Ok(());
         }
         let file = self.open(files).await?;
         let _making = self.making.acquire(1).await;
-        self.allocate(&file, self.position.get() + ALLOCATION_STEP_BYTES / 2).await
+        let step_bytes = self.step_bytes();
+        self.allocate(&file, (self.position.get() + step_bytes / 2).next_multiple_of(step_bytes)).await
     }
 
     /// The open file.
@@ -184,8 +199,8 @@ impl SegmentFile {
     }
 
     /// The file, with space up to `end` where that is asked for; and the header of a new one, to be written with the first batches.
-    async fn ready(&self, files: &FileCache, end: u64, allocate: bool) -> Result<(Rc<File>, Option<Shared>), DiskError> {
-        if self.exists.get() && (!allocate || end <= self.allocated_end.get()) {
+    async fn ready(&self, files: &FileCache, end: u64, allocate: Allocate) -> Result<(Rc<File>, Option<Shared>), DiskError> {
+        if self.exists.get() && (allocate == Allocate::Nothing || end <= self.allocated_end.get()) {
             return Ok((self.open(files).await?, None));
         }
         let _making = self.making.acquire(1).await;
@@ -195,8 +210,14 @@ impl SegmentFile {
             let (file, header) = self.create(files).await?;
             (file, Some(header))
         };
-        if allocate && end > self.allocated_end.get() {
-            self.allocate(&file, end).await?;
+        match allocate {
+            Allocate::Nothing => {}
+            Allocate::Needed => self.allocate(&file, end).await?,
+            Allocate::Ahead => {
+                if end > self.allocated_end.get() {
+                    self.allocate(&file, end.next_multiple_of(self.step_bytes())).await?;
+                }
+            }
         }
         Ok((file, header))
     }
@@ -230,12 +251,15 @@ impl SegmentFile {
         }
     }
 
+    fn step_bytes(&self) -> u64 {
+        self.position.get().next_power_of_two().clamp(ALLOCATION_STEP_BYTES_MIN, ALLOCATION_STEP_BYTES_MAX)
+    }
+
     async fn allocate(&self, file: &File, end: u64) -> Result<(), DiskError> {
         let start = self.allocated_end.get();
-        let wanted = end.next_multiple_of(ALLOCATION_STEP_BYTES);
-        if wanted > start {
-            file.fallocate(start, wanted - start).await?;
-            self.allocated_end.set(wanted);
+        if end > start {
+            file.fallocate(start, end - start).await?;
+            self.allocated_end.set(end);
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::format::record::{Entry, Record};
 use crate::partition::Partition;
 use crate::read_cache::ReadCache;
 use crate::seal::Sealing;
+use crate::segment_file::Allocate;
 use crate::segment_index::IndexCache;
 use crate::stats::Counters;
 use crate::tail_cache::TailCache;
@@ -133,6 +134,11 @@ impl Shard {
         };
         self.counters.add(|stats| stats.appends_refused += 1);
         Err(refused)
+    }
+
+    /// Which space segments get before they are written into. What lies between the marks is kept for appends that are accepted.
+    pub(crate) fn allocate(&self) -> Allocate {
+        if self.free_bytes.get() < self.options.free_bytes_resume { Allocate::Needed } else { Allocate::Ahead }
     }
 
     /// Both bounds, on what waits for the disk and on what is held in memory. A batch larger than the first is let into an empty queue.

@@ -1,6 +1,6 @@
 //! The body of a request or reply: an rkyv archive of one struct.
 
-use rkyv::rancor::Error;
+use rkyv::rancor::BoxedError;
 use thiserror::Error as ThisError;
 
 use crate::AlignedVec;
@@ -84,20 +84,20 @@ macro_rules! bodies {
 
             fn write_to(&self, out: $crate::AlignedVec) -> $crate::AlignedVec {
                 $crate::body::assert_aligned_end(&out);
-                let written = rkyv::api::high::to_bytes_in::<_, rkyv::rancor::Error>(self, out);
+                let written = rkyv::api::high::to_bytes_in::<_, rkyv::rancor::BoxedError>(self, out);
                 written.expect("archiving into memory does not fail")
             }
 
             fn access(bytes: &[u8]) -> Result<&Self::Archived, $crate::body::BodyError> {
                 $crate::body::check_alignment(stringify!($name), bytes)?;
-                rkyv::access::<Self::Archived, rkyv::rancor::Error>(bytes)
+                rkyv::access::<Self::Archived, rkyv::rancor::BoxedError>(bytes)
                     .map_err(|error| $crate::body::archive_error(stringify!($name), bytes, &error))
             }
 
             fn decode(bytes: &[u8]) -> Result<Self, $crate::body::BodyError> {
                 $crate::body::with_aligned(bytes, |bytes| {
                     let archived = Self::access(bytes)?;
-                    rkyv::deserialize::<Self, rkyv::rancor::Error>(archived)
+                    rkyv::deserialize::<Self, rkyv::rancor::BoxedError>(archived)
                         .map_err(|error| $crate::body::archive_error(stringify!($name), bytes, &error))
                 })
             }
@@ -118,7 +118,7 @@ pub(crate) fn check_alignment(type_name: &'static str, bytes: &[u8]) -> Result<(
     if is_aligned(bytes) { Ok(()) } else { Err(BodyError::Misaligned { type_name }) }
 }
 
-pub(crate) fn archive_error(type_name: &'static str, bytes: &[u8], error: &Error) -> BodyError {
+pub(crate) fn archive_error(type_name: &'static str, bytes: &[u8], error: &BoxedError) -> BodyError {
     BodyError::Archive { type_name, length: bytes.len(), reason: error.to_string() }
 }
 

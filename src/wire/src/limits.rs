@@ -100,6 +100,10 @@ pub const REPLICATION_FACTOR_MAX: u16 = 7;
 /// Client id in Hello: it is logged and used as a metric label.
 pub const CLIENT_ID_BYTES_MAX: usize = 255;
 
+/// The frame of a Hello. Who has not said it must not get the memory of a largest request; the largest client id with all version ranges
+/// takes 2 KiB.
+pub const HELLO_BYTES_MAX: u32 = 64 * 1024;
+
 /// Version ranges in Hello: more than there will be requests.
 pub const API_VERSIONS_MAX: usize = 256;
 

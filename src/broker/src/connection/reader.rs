@@ -7,7 +7,7 @@
 //!
 //! The attachments of a large produce request land where the log can write them from: `append.rs` says how they are to be cut.
 
-use super::{Attachments, Connection, End, Incoming, RequestHolds, output::ReplyTo, overload};
+use super::{Attachments, Connection, End, Incoming, Refused, RequestHolds, output::ReplyTo, overload};
 use crate::{
     append,
     shard::{OpenRequest, Shard},
@@ -17,7 +17,10 @@ use shards::{
     clock::{self, Monotonic},
 };
 use std::rc::Rc;
-use wire::{FrameError, FrameHeader, limits::FRAME_HEADER_BYTES};
+use wire::{
+    Api, FrameError, FrameHeader,
+    limits::{FRAME_HEADER_BYTES, HELLO_BYTES_MAX},
+};
 
 /// The read of an idle connection. Holds the usual fetch request whole.
 const SNIFF_BYTES: usize = 512;
@@ -102,6 +105,12 @@ impl<'a> FrameReader<'a> {
         let limit_bytes = u32::try_from(self.shard.config.limits.frame_bytes_max.0).unwrap_or(u32::MAX);
         if header.total_length > limit_bytes {
             return refuse(FrameError::TooLarge { found_bytes: header.total_length, limit_bytes });
+        }
+        if !self.greeted && header.total_length > HELLO_BYTES_MAX {
+            if header.api == Api::Hello.code() {
+                return refuse(FrameError::TooLarge { found_bytes: header.total_length, limit_bytes: HELLO_BYTES_MAX });
+            }
+            return Err(End::Refused(header.correlation_id, Refused::no_hello()));
         }
         if header.is_reply() {
             let rule = "a request has no flag";

@@ -45,14 +45,41 @@ pub enum LockError {
     },
 }
 
+/// How often a lock file or a port that is in use is tried again, and the pause before each. A process that was killed holds its locks
+/// until its memory is given back; its listener outlives even that, until the kernel has ended the requests of its rings: some hundred
+/// milliseconds were measured.
+const LOCK_RETRIES: u32 = 20;
+const PORT_RETRIES: u32 = 50;
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
 /// An exclusive `flock` on a file, released when dropped or when the process ends.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     _file: File,
 }
 
-/// Locks `path`, or says who holds it.
+/// Locks `path`, waiting a little for a broker that was killed and is not yet gone, or says who holds it.
 pub(crate) fn lock_file(path: &Path) -> Result<FileLock, LockError> {
+    for retry in 0..LOCK_RETRIES {
+        match try_lock_file(path) {
+            Err(LockError::Held { path, holder }) => {
+                if retry == 0 {
+                    tracing::info!(
+                        "{} is in use by {holder}: waiting for it for up to {:?}",
+                        path.display(),
+                        RETRY_PAUSE * LOCK_RETRIES
+                    );
+                }
+                #[expect(clippy::disallowed_methods, reason = "no shard runs yet")]
+                std::thread::sleep(RETRY_PAUSE);
+            }
+            locked => return locked,
+        }
+    }
+    try_lock_file(path)
+}
+
+fn try_lock_file(path: &Path) -> Result<FileLock, LockError> {
     let io_error = |source| LockError::Io { path: path.to_owned(), source };
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io_error)?;
     if let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -85,11 +112,6 @@ pub(crate) struct PortLock {
     _reserved: Socket,
 }
 
-/// How often a port that is in use is tried again, and the pause before each. The listener of a broker that was killed under load
-/// outlives its process until the kernel has ended the requests of its rings: some hundred milliseconds were measured.
-const PORT_RETRIES: u32 = 50;
-const PORT_RETRY_PAUSE: Duration = Duration::from_millis(100);
-
 /// Reserves `address` for the listeners of this process, waiting a little for one that is in use.
 pub(crate) fn reserve_port(address: SocketAddr, key: &'static str) -> Result<PortLock, LockError> {
     reserve_port_within(address, key, PORT_RETRIES)
@@ -100,10 +122,10 @@ fn reserve_port_within(address: SocketAddr, key: &'static str, retries: u32) -> 
         match try_reserve_port(address, key) {
             Err(LockError::Port { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
                 if retry == 0 {
-                    tracing::info!("{address} is in use: waiting for it for up to {:?}", PORT_RETRY_PAUSE * retries);
+                    tracing::info!("{address} is in use: waiting for it for up to {:?}", RETRY_PAUSE * retries);
                 }
                 #[expect(clippy::disallowed_methods, reason = "no shard runs yet")]
-                std::thread::sleep(PORT_RETRY_PAUSE);
+                std::thread::sleep(RETRY_PAUSE);
             }
             reserved => return reserved,
         }
@@ -137,6 +159,18 @@ fn bound_socket(address: SocketAddr, share: bool) -> io::Result<Socket> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    /// `kill -9` and a new start in the next line of a script: the lock was still held, and the start failed.
+    #[test]
+    fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("broker.lock");
+        let other = try_lock_file(&path).unwrap();
+        assert!(matches!(try_lock_file(&path), Err(LockError::Held { .. })));
+        let waiting = std::thread::spawn(move || lock_file(&path));
+        drop(other);
+        waiting.join().unwrap().unwrap();
+    }
 
     #[test]
     fn a_taken_port_is_refused_and_a_free_one_is_kept() {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 use wire::{
-    Api, DescribeClusterRequest, ErrorCode, HelloReply, HelloRequest, MetadataRequest, TopicConfig, encode_request,
+    Api, DescribeClusterRequest, ErrorCode, HelloReply, HelloRequest, MetadataRequest, TopicConfig, TopicId, encode_request,
     limits::FRAME_HEADER_BYTES,
 };
 
@@ -91,6 +91,26 @@ fn who_does_not_say_hello_is_disconnected() {
     let mut client = Raw::connect(broker.addr());
     thread::sleep(Duration::from_millis(900));
     assert_eq!(client.topic("t").error, ErrorCode::UnknownTopicOrPartition);
+    stop(broker);
+}
+
+/// Fifty such connections held the memory of all requests, and everybody else was told "overloaded".
+#[test]
+fn who_has_not_said_hello_gets_no_memory_for_a_large_request() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let hello = HelloRequest { client_id: "test".to_owned(), versions: Api::ranges(), shard_wanted: None };
+    let hello = encode_request(1, &hello, 1 << 20);
+    let fetch = encode_request(1, &fetch_request(TopicId([1; 16]), 0, 0, 0, 0), 1 << 20);
+    for (begun, code, words) in
+        [(hello, ErrorCode::FrameTooLarge, "65536 are allowed"), (fetch, ErrorCode::InvalidRequest, "not Hello")]
+    {
+        let mut client = Raw::silent(broker.addr());
+        client.stream.write_all(&begun).unwrap();
+        let (id, refusal) = client.refusal();
+        assert_eq!((id, refusal.error), (1, code));
+        assert!(refusal.message.unwrap().contains(words));
+    }
     stop(broker);
 }
 

@@ -64,13 +64,16 @@ fn appends_wait_for_memory_that_a_flush_frees() {
     let site = Site::new();
     let mut config = site.config(1);
     config.memory.unflushed_bytes = Auto::Set(ByteSize::mib(1));
-    config.memory.admission_wait = "2s".parse().unwrap();
+    // Longer than the client waits: an append that nobody tells is not answered by the last look before it is given up.
+    config.memory.admission_wait = "600s".parse().unwrap();
     let broker = broker::start(config).unwrap();
     let mut client = Raw::connect(broker.addr());
     let topic = client.create("t", TopicConfig::default());
     // Each is less than goes straight into a segment, all are more than is kept.
-    for offset in 0..40 {
-        assert_eq!(client.produce(topic, 0, batch(&[noise(200 * KIB, offset)])).base_offset.0, offset);
+    let bytes = 100 * KIB;
+    assert!((bytes as u64) < commit_log::limits::DIRECT_THRESHOLD_BYTES_DEFAULT);
+    for offset in 0..80 {
+        assert_eq!(client.produce(topic, 0, batch(&[noise(bytes, offset)])).base_offset.0, offset);
     }
     stop(broker);
 }

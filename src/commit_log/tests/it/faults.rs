@@ -144,6 +144,38 @@ fn below_the_mark_appends_are_refused_and_reads_go_on() {
     });
 }
 
+/// Each took 32 MiB ahead of need: 1,000 of them filled a disk of 30 GiB with 140 MB of batches, and a shard failed for want of space.
+#[test]
+fn many_partitions_with_a_large_batch_each_take_little_space_and_fail_no_write_on_a_full_disk() {
+    const LARGE_BYTES: usize = 100 << 10;
+    let disk = Disk::new(DiskOptions { capacity_bytes: 256 << 20, ..DiskOptions::default() });
+    simulate(1, &disk, async move {
+        let marks = LogOptions { free_bytes_min: 32 << 20, free_bytes_resume: 64 << 20, ..small_options() };
+        let log = open(&data(), marks).await;
+        let partitions: Vec<_> = (0..100).map(|index| create(&log, index)).collect();
+        for partition in &partitions {
+            append(partition, 1, 1, LARGE_BYTES).await;
+        }
+        wait_until(|| log.stats().disk_free_bytes < 200 << 20).await;
+        assert!(log.stats().disk_free_bytes > 128 << 20, "{} bytes are free", log.stats().disk_free_bytes);
+        let mut refused = None;
+        for partition in partitions.iter().cycle() {
+            let (header, bytes) = batch(2, 1, LARGE_BYTES, 0);
+            match partition.append(header, bytes, LeaderEpoch(1), None) {
+                Ok(appended) => drop(partition.durable(appended.ticket).await.unwrap()),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+            shards::clock::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(matches!(refused, Some(AppendError::DiskFull { .. })), "{refused:?}");
+        assert!(log.stats().disk_free_bytes > 16 << 20, "what was accepted left room: {}", log.stats().disk_free_bytes);
+        log.close().await.unwrap();
+    });
+}
+
 #[test]
 fn another_brokers_folder_is_refused() {
     let disk = Disk::new(DiskOptions::default());

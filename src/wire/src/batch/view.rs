@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rkyv::rancor::Error;
+use rkyv::rancor::BoxedError;
 use rkyv::vec::ArchivedVec;
 
 use crate::AlignedVec;
@@ -130,7 +130,7 @@ impl Checked {
 
 fn check_records(header: &BatchHeader, payload: &[u8]) -> Result<(), BatchError> {
     // An empty archive is one root; rkyv's own check of a shorter slice gives an error, not a panic.
-    let records = rkyv::api::low::access::<ArchivedRecords, Error>(payload)
+    let records = rkyv::api::low::access::<ArchivedRecords, BoxedError>(payload)
         .map_err(|error| BatchError::Archive { reason: error.to_string() })?;
     if records.len() != header.record_count as usize {
         return Err(BatchError::RecordCount { stated: header.record_count, found: records.len() });
