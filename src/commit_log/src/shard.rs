@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -334,7 +334,7 @@ impl Shard {
         if partition.segments_locked.replace(true) {
             return None;
         }
-        Some(SegmentsLock { shard: self.clone(), partition: partition.clone() })
+        Some(SegmentsLock { shard: Rc::downgrade(self), partition: Rc::downgrade(partition) })
     }
 
     /// Changes a partition's settings, durably.
@@ -379,18 +379,19 @@ impl Drop for WaitingForSegments<'_> {
     }
 }
 
-/// The right to write, cut or remove segments of one partition.
+/// The right to write, cut or remove segments of one partition. A partition keeps it itself while direct writes run, so it holds nothing alive.
 #[derive(Debug)]
 pub(crate) struct SegmentsLock {
-    shard: Rc<Shard>,
-    partition: Rc<Partition>,
+    shard: Weak<Shard>,
+    partition: Weak<Partition>,
 }
 
 impl Drop for SegmentsLock {
     fn drop(&mut self) {
-        self.partition.segments_locked.set(false);
-        self.shard.progress.notify_waiters();
+        let (Some(shard), Some(partition)) = (self.shard.upgrade(), self.partition.upgrade()) else { return };
+        partition.segments_locked.set(false);
+        shard.progress.notify_waiters();
         // A direct write may have found it taken.
-        self.shard.work.notify_waiters();
+        shard.work.notify_waiters();
     }
 }
