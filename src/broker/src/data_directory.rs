@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <data>/broker.lock        held while the broker runs (flock); its text names the holder
-//! <data>/superblock         cluster id, broker id, boot number, the disks' storage ids
+//! <data>/superblock         cluster id, broker id, boot number, the disks' storage ids, the shard directories on each
 //! <data>/metadata/          topics (metadata.rs)
 //! <disk>/disk.lock          as broker.lock, for each [[disk]] that is not the data directory
 //! <disk>/disk               storage id and cluster id: a disk of another broker is refused
@@ -22,12 +22,13 @@ pub(crate) use lock::{PortLock, reserve_port};
 pub(crate) use superblock::Superblock;
 
 use crate::config::Config;
+use commit_log::ShardDirectory;
 use lock::{FileLock, lock_file};
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
-use superblock::DiskIdentity;
+use superblock::{DiskIdentity, KnownDisk};
 
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,15 @@ pub enum DataDirectoryError {
         storage_id: String,
         /// Where it was at the last start.
         path: PathBuf,
+    },
+    /// Shard directories the broker wrote to before are gone.
+    #[error(
+        "acknowledged messages may be missing: {missing} is not there, or empty; bring it back as it was, or give up everything stored and \
+         start with an empty data directory and empty disks"
+    )]
+    ShardsMissing {
+        /// Each directory with its disk.
+        missing: String,
     },
 }
 
@@ -105,11 +115,38 @@ impl DataDirectory {
             None => Superblock::new(config.broker.id),
         };
         adopt_disks(&mut superblock, &disks)?;
+        find_shards(&superblock)?;
         superblock.boot += 1;
         write_checked(&superblock_path, &superblock)?;
 
         let metadata = make_directory(&data.join("metadata"))?;
         Ok(DataDirectory { superblock, metadata, disks, _locks: locks })
+    }
+
+    /// From now on an empty metadata folder is damage.
+    pub(crate) fn remember_metadata(&mut self) -> Result<(), DataDirectoryError> {
+        self.change(|superblock| superblock.has_metadata = true)
+    }
+
+    /// From now on it is damage when one of these is gone, and no loss when any other is.
+    pub(crate) fn remember_shards(&mut self, directories: &[&ShardDirectory]) -> Result<(), DataDirectoryError> {
+        self.change(|superblock| {
+            for disk in &mut superblock.disks {
+                let here = directories.iter().filter(|directory| directory.disk() == disk.path);
+                disk.shards = here.map(|directory| directory.number()).collect();
+            }
+        })
+    }
+
+    /// Durable when it returns.
+    fn change(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<(), DataDirectoryError> {
+        let mut changed = self.superblock.clone();
+        change(&mut changed);
+        if changed != self.superblock {
+            write_checked(&self.metadata.with_file_name("superblock"), &changed)?;
+            self.superblock = changed;
+        }
+        Ok(())
     }
 }
 
@@ -134,15 +171,36 @@ fn adopt_disks(superblock: &mut Superblock, disks: &[PathBuf]) -> Result<(), Dat
                 identity
             }
         };
-        present.push((identity.storage_id, path.clone()));
+        let known = superblock.disks.iter().find(|known| known.storage_id == identity.storage_id);
+        let shards = known.map(|known| known.shards.clone()).unwrap_or_default();
+        present.push(KnownDisk { storage_id: identity.storage_id, path: path.clone(), shards });
     }
-    for (storage_id, path) in &superblock.disks {
-        if !present.iter().any(|(present_id, _)| present_id == storage_id) {
+    for KnownDisk { storage_id, path, .. } in &superblock.disks {
+        if !present.iter().any(|present| present.storage_id == *storage_id) {
             return Err(DataDirectoryError::DiskMissing { storage_id: storage_id.clone(), path: path.clone() });
         }
     }
     superblock.disks = present;
     Ok(())
+}
+
+/// Refuses a start without a shard directory that was in use: recovery would take it for one that never was.
+fn find_shards(superblock: &Superblock) -> Result<(), DataDirectoryError> {
+    let mut missing = Vec::new();
+    for disk in &superblock.disks {
+        for number in &disk.shards {
+            let path = ShardDirectory::new(disk.path.clone(), *number).path();
+            let is_gone = match fs::read_dir(&path) {
+                Ok(mut entries) => entries.next().is_none(),
+                // What else is wrong with it, recovery says.
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            };
+            if is_gone {
+                missing.push(path.display().to_string());
+            }
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(DataDirectoryError::ShardsMissing { missing: missing.join(", ") }) }
 }
 
 fn make_directory(path: &Path) -> Result<PathBuf, DataDirectoryError> {

@@ -14,7 +14,7 @@ mod sizes;
 use crate::{
     config::{Config, ConfigError},
     connection::SERVER,
-    data_directory::{DataDirectory, DataDirectoryError, LockError, PortLock, reserve_port, write_checked},
+    data_directory::{DataDirectory, DataDirectoryError, LockError, PortLock, reserve_port},
     http::HttpServer,
     mail::Mail,
     metadata::{Command, MetadataError, Store, Writer},
@@ -163,12 +163,12 @@ impl Drop for BrokerHandle {
 /// Starts a broker and returns when it serves clients.
 pub fn start(config: Config) -> Result<BrokerHandle, BrokerError> {
     config.validate()?;
-    let directory = DataDirectory::open(&config)?;
+    let mut directory = DataDirectory::open(&config)?;
     let port = reserve_port(config.listen.address, "listen.address")?;
     let http = bind_http(&config)?;
     let mut plan = Plan::make(&config, &directory)?;
     let (store, catalog) = Store::open(&directory.metadata, directory.superblock.has_metadata)?;
-    remember_metadata(&directory)?;
+    directory.remember_metadata()?;
     plan.know_topics(catalog.topics().chain(catalog.deleting()));
 
     let config = Arc::new(config);
@@ -203,7 +203,7 @@ pub fn start(config: Config) -> Result<BrokerHandle, BrokerError> {
         running: Some(running),
         http: None,
         port,
-        _directory: directory,
+        directory,
     };
     let limits = config.limits.clone();
     let writer = Writer::new(store, catalog, limits, control.remotes.clone());
@@ -222,17 +222,6 @@ fn bind_http(config: &Config) -> Result<Option<TcpListener>, BrokerError> {
     let address = config.http.address;
     let listener = TcpListener::bind(address).map_err(|source| LockError::Port { address, key: "http.address", source })?;
     Ok(Some(listener))
-}
-
-/// From now on an empty metadata folder is damage.
-fn remember_metadata(directory: &DataDirectory) -> Result<(), BrokerError> {
-    if directory.superblock.has_metadata {
-        return Ok(());
-    }
-    let mut superblock = directory.superblock.clone();
-    superblock.has_metadata = true;
-    let path = directory.metadata.with_file_name("superblock");
-    Ok(write_checked(&path, &superblock).map_err(DataDirectoryError::from)?)
 }
 
 fn process(
@@ -284,7 +273,7 @@ struct Control {
     running: Option<Running<Mail, ShardError>>,
     http: Option<HttpServer>,
     port: PortLock,
-    _directory: DataDirectory,
+    directory: DataDirectory,
 }
 
 impl Control {
@@ -321,7 +310,13 @@ impl Control {
         }
         self.step(None)?;
         tracing::info!(broker = config.broker.id, server = SERVER, "all shards are open");
-        self.step(Some(|| Mail::Listen))
+        // Before a client is acknowledged anything; what moved is still where it was, too.
+        let in_use: Vec<_> = self.plan.own.iter().chain(self.plan.found.iter().flatten()).collect();
+        self.directory.remember_shards(&in_use)?;
+        self.step(Some(|| Mail::Listen))?;
+        // The others were made to forget what moved.
+        let own: Vec<_> = self.plan.own.iter().collect();
+        Ok(self.directory.remember_shards(&own)?)
     }
 
     /// Sends a mail to every shard, if one is given, and waits until all say that they are done.

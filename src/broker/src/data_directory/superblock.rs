@@ -1,7 +1,7 @@
 //! Who wrote this directory.
 
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 use uuid::Uuid;
 
 /// The identity of a broker's data, and how often it was started.
@@ -14,8 +14,17 @@ pub(crate) struct Superblock {
     pub(crate) boot: u64,
     /// Topics were stored under `metadata/`: when they are gone, that is damage and not a fresh start.
     pub(crate) has_metadata: bool,
-    /// (storage id, path at the last start)
-    pub(crate) disks: Vec<(String, PathBuf)>,
+    pub(crate) disks: Vec<KnownDisk>,
+}
+
+/// A disk that the broker writes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownDisk {
+    pub(crate) storage_id: String,
+    /// At the last start.
+    pub(crate) path: PathBuf,
+    /// Shard directories that may hold what was acknowledged: when one is gone, that is damage and not a fresh start.
+    pub(crate) shards: BTreeSet<u16>,
 }
 
 /// The identity of one disk.

@@ -43,6 +43,9 @@ impl Plan {
         let disks: Vec<_> = directory.disks.iter().map(PathBuf::as_path).collect();
         let report = shards::probe::probe(&disks, sizes.io_bytes * u64::from(count))?;
         tracing::info!("{report}");
+        for disk in report.disks.iter().filter(|disk| disk.file_system == "tmpfs") {
+            tracing::warn!("{}: tmpfs is memory: nothing in it survives a restart of the host", disk.directory.display());
+        }
         tracing::info!("{cores}");
         for (one, other) in cores.siblings_in_use() {
             tracing::warn!("cpu {one} and cpu {other} share one physical core: their shards slow each other down");

@@ -1,6 +1,6 @@
 //! A broker that cannot start says why, and leaves nothing behind.
 
-use crate::support::{Raw, Site, config, refused, stop};
+use crate::support::{Raw, Site, batch, config, refused, stop};
 use broker::Config;
 use std::{fs, net::TcpListener};
 use wire::TopicConfig;
@@ -63,6 +63,42 @@ fn damaged_metadata_stops_the_start_instead_of_losing_topics() {
     }
     let words = refused(site.config(1));
     assert!(words.contains("metadata"), "{words}");
+}
+
+#[test]
+fn a_missing_shard_directory_stops_the_start_until_it_is_back() {
+    let site = Site::new();
+    let path = |name: &str| site.folder.path().join(name);
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig { partitions: 2, ..TopicConfig::default() });
+    (0..2).for_each(|partition| drop(client.produce(topic, partition, batch(&["a", "b", "c"]))));
+    stop(broker);
+    for (name, shards) in [("shard-0000", 2), ("shard-0001", 2), ("shard-0001", 1), ("shard-0000", 3)] {
+        fs::rename(path(name), path("away")).unwrap();
+        let directory = path(name).display().to_string();
+        let words = refused(site.config(shards));
+        assert!(words.contains(&directory) && words.contains("bring it back"), "{words}");
+        // One that is empty is as good as none.
+        fs::create_dir(path(name)).unwrap();
+        let words = refused(site.config(shards));
+        assert!(words.contains(&directory), "{words}");
+        fs::remove_dir(path(name)).unwrap();
+        fs::rename(path("away"), path(name)).unwrap();
+    }
+    // Fewer shards empty the other directory: then nothing is missed with it.
+    for (round, shards) in [2, 1, 1, 3].into_iter().enumerate() {
+        if round == 2 {
+            fs::remove_dir_all(path("shard-0001")).unwrap();
+        }
+        let broker = site.start(shards);
+        let mut client = Raw::connect(broker.addr());
+        (0..2).for_each(|partition| assert_eq!(client.read_all(topic, partition), [b"a", b"b", b"c"]));
+        stop(broker);
+    }
+    fs::rename(path("shard-0002"), path("away")).unwrap();
+    let words = refused(site.config(3));
+    assert!(words.contains("shard-0002"), "{words}");
 }
 
 #[test]
