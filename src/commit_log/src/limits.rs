@@ -11,7 +11,7 @@ pub const WAL_FILE_BYTES: u64 = 64 * MIB;
 pub const WAL_FILE_BYTES_MAX: u64 = 1024 * MIB;
 
 /// Size of the whole write-ahead log of a shard unless configured. It bounds the replay after a crash: at 1 GB/s and two passes, two seconds.
-pub const WAL_BYTES_MAX_DEFAULT: u64 = 1024 * MIB;
+pub const WAL_BYTES_MAX_DEFAULT: u64 = 512 * MIB;
 
 /// The largest block group. Beyond some MiB a group gains nothing and makes those behind it wait; a batch that could exceed it goes straight
 /// into its segment ([`DIRECT_THRESHOLD_BYTES_MAX`]).
