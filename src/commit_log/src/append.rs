@@ -118,8 +118,9 @@ pub(crate) fn append_all(
     inner.marks.set(durability, |marks| marks.appended_end = end);
     let pending_bytes = inner.pending_bytes;
     let threshold = shard.options.direct_write_threshold_bytes;
-    // Enough for a write of its own now.
-    let grown = pending_bytes >= threshold && pending_bytes - length < threshold;
+    // Enough for a write of its own now. A batch that is enough by itself is told of in any case: it must not follow little ones into a group,
+    // which it could make larger than recovery reads.
+    let grown = pending_bytes >= threshold && (pending_bytes - length < threshold || has_large(batches, threshold));
     let first = !std::mem::replace(&mut inner.queued, true);
     drop(inner);
 
@@ -132,6 +133,10 @@ pub(crate) fn append_all(
         Durability::Stable | Durability::Relaxed => {}
     }
     Ok(Appended { base_offset: base, last_offset: Offset(end.0 - 1), ticket: Ticket { end } })
+}
+
+fn has_large(batches: &[(BatchHeader, Shared)], threshold: u64) -> bool {
+    batches.iter().any(|(_, bytes)| bytes.len() as u64 >= threshold)
 }
 
 fn stamped(
