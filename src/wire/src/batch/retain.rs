@@ -13,7 +13,7 @@ use crate::batch::record::{PlacedRecord, PlacedRoot, RecordView, place_blob, pla
 use crate::batch::{BatchHeader, BatchView, PayloadKind, TimestampKind};
 use crate::checksum::crc32c;
 use crate::compression::{Compression, compress_append};
-use crate::ids::{LeaderEpoch, Offset, TimestampMs};
+use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_UNCOMPRESSED_BYTES_MAX, OFFSET_DELTA_MAX, align_up};
 
 impl BatchView<'_> {
@@ -72,11 +72,11 @@ pub fn empty_batch(base: Offset, last: Offset, epoch: LeaderEpoch) -> AlignedVec
         payload_crc: 0,
         record_count: 0,
         last_offset_delta: last_offset_delta as u32,
-        producer_epoch: -1,
+        producer_epoch: ProducerEpoch::NONE,
         first_timestamp_ms: TimestampMs(i64::MIN),
         max_timestamp_ms: TimestampMs(i64::MIN),
-        producer_id: -1,
-        base_sequence: -1,
+        producer_id: ProducerId::NONE,
+        base_sequence: Sequence::NONE,
         uncompressed_length_bytes: 0,
     };
     let mut buffer = AlignedVec::with_capacity(EMPTY_BATCH_BYTES);

@@ -41,7 +41,7 @@ proptest! {
         is_append_time in any::<bool>(),
     ) {
         let mut builder = BatchBuilder::new(BuilderOptions { compression, ..BuilderOptions::default() });
-        builder.set_producer(5, 6, 7);
+        builder.set_producer(ProducerId(5), ProducerEpoch(6), Sequence(7));
         builder.push(TimestampMs(0), None, Some(b"first"), &[]).unwrap();
         for (timestamp_ms, key, value, headers) in &records {
             let headers = vec![("name", Some(&b"value"[..])); *headers];
@@ -105,6 +105,6 @@ fn an_empty_batch_stands_for_its_offsets() {
     assert_eq!(view.records().len(), 0);
     let header = view.header();
     assert_eq!((header.base_offset, header.next_offset(), header.leader_epoch), (Offset(40), Offset(100), LeaderEpoch(3)));
-    assert_eq!((header.producer_id, header.max_timestamp_ms), (-1, TimestampMs(i64::MIN)));
+    assert_eq!((header.producer_id, header.max_timestamp_ms), (ProducerId::NONE, TimestampMs(i64::MIN)));
     assert_eq!(rows(&BatchView::new(&view.retain(|_| true).unwrap()).unwrap()), []);
 }
