@@ -188,8 +188,10 @@ impl Coordinator {
     pub(super) fn written(&self, unit: Unit) {
         for (token, reply) in unit.replies {
             let sender = self.waiting.borrow_mut().remove(&token);
-            // Who asked may be gone with its connection.
-            drop(sender.map(|sender| sender.send(reply)));
+            if let Some(sender) = sender {
+                // Who asked may be gone with its connection.
+                let _gone = sender.send(reply);
+            }
         }
         if let Some(written) = unit.written {
             // A snapshot that waits may have ended.
