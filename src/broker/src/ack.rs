@@ -16,7 +16,11 @@ use crate::{
     shard::Shard,
 };
 use commit_log::Committed;
-use shards::{ShardId, clock::Monotonic, sync::Notify};
+use shards::{
+    ShardId,
+    clock::Monotonic,
+    sync::{Notify, OneshotSender},
+};
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -47,6 +51,8 @@ pub(crate) enum To {
         /// The id of its call.
         id: u64,
     },
+    /// To a task of this shard: the broker's own append, to one partition.
+    Task(OneshotSender<ProducePartitionReply>),
 }
 
 /// The answer for one partition of a [`Pending`] request: filled once.
@@ -97,6 +103,12 @@ impl Pending {
             To::Shard { shard: target, id } => {
                 for reply in partitions {
                     calls::send_now(&shard, target, Mail::Answer { id, answer: Answer::Append(reply) });
+                }
+            }
+            To::Task(sender) => {
+                if let Some(reply) = partitions.last() {
+                    // Who waited may have ended.
+                    let _ended = sender.send(reply);
                 }
             }
         }

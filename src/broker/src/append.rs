@@ -26,10 +26,11 @@ use shards::{
     ShardId,
     buffer::{self, BufferMut, Portable, Shared},
     clock, executor,
+    sync::oneshot,
 };
 use std::{rc::Rc, time::Duration};
 use wire::{
-    Api, BatchError, BatchHeader, BatchView, ErrorCode, FrameHeader, PartitionKey, PayloadKind, ProducePartition, ProduceRequest,
+    Api, BatchError, BatchHeader, BatchView, ErrorCode, FrameHeader, PartitionKey, PayloadKind, ProducePartition, ProducePartitionReply, ProduceRequest,
     TimestampMs,
 };
 
@@ -233,6 +234,18 @@ impl Append {
 async fn append_there(shard: &Rc<Shard>, owner: ShardId, key: PartitionKey, batches: Batches, slot: Slot) {
     let batches = batches.into_iter().map(|(header, bytes)| (header, Portable::from(bytes))).collect();
     calls::append(shard, owner, Call::Append { key, batches }, slot).await;
+}
+
+/// An append of the broker itself, to whichever shard owns the partition; answered when it is durable.
+pub(crate) async fn append_own(shard: &Rc<Shard>, key: PartitionKey, batches: Batches) -> ProducePartitionReply {
+    let (sender, receiver) = oneshot();
+    let slot = Pending::new(shard, 1, To::Task(sender)).slot(0);
+    match route(shard, key) {
+        Route::Here(partition) => append_here(shard, partition, batches, slot).await,
+        Route::Shard(owner) => append_there(shard, owner, key, batches, slot).await,
+        Route::Nowhere(code) => slot.refuse(key, code, None),
+    }
+    receiver.await.unwrap_or_else(|_| ack::refused(key, ErrorCode::ShuttingDown, None))
 }
 
 /// The other end of the hop. The mesh does not wait: the append does, and what comes after it stands in line.

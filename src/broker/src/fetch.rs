@@ -23,6 +23,7 @@ use crate::{
 };
 use futures_util::future::select;
 use hashbrown::HashMap;
+pub(crate) use read::read_code;
 use read::Wanted;
 use shards::{
     ShardId,

@@ -6,6 +6,8 @@
 //!                         coordinator.rs: the pure core decides (crate `consumer_groups`)◄┘
 //!                                            │ records, replies
 //!                         writer.rs: appends the records as one batch, waits for stable storage, then sends the replies
+//!                                            │ dead letters
+//!                         dead_letter.rs: reads the record, appends it to its dead-letter topic, reports that to the core
 //!
 //!  start:  load.rs reads the partition back into the core         now and then:  snapshot.rs writes all state anew, and the log starts there
 //! ```
@@ -16,6 +18,7 @@
 //! - The log of a coordinator starts at or before the beginning of its last whole snapshot.
 
 mod coordinator;
+mod dead_letter;
 mod describe;
 mod load;
 mod reply;

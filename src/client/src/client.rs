@@ -12,7 +12,8 @@ use crate::consumer::Consumer;
 use crate::core::backoff::Backoff;
 use crate::core::cluster_map::{ClusterMap, Target, TopicInfo};
 use crate::error::{ClientError, ErrorKind, Result};
-use crate::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use crate::group::GroupConsumer;
+use crate::options::{ClientOptions, ConsumerOptions, GroupOptions, ProducerOptions};
 use crate::producer::Producer;
 use crate::transport::{Connection, ConnectionPool, Frame};
 
@@ -54,6 +55,11 @@ impl Client {
     /// A consumer, with nothing assigned yet.
     pub fn consumer(&self, options: ConsumerOptions) -> Consumer {
         Consumer::start(Arc::clone(&self.shared), options)
+    }
+
+    /// A member of a consumer group. It joins at once, in the background.
+    pub fn group_consumer(&self, options: GroupOptions) -> GroupConsumer {
+        GroupConsumer::start(Arc::clone(&self.shared), options)
     }
 
     /// Topics, offsets, cluster.

@@ -100,6 +100,23 @@ impl Consumer {
         self.assign(topic, 0..info.partition_count(), start).await
     }
 
+    /// [`Consumer::assign`] for a partition that is known to exist.
+    pub(crate) fn assign_key(&self, key: PartitionKey, topic: &Arc<str>, start: StartAt) {
+        self.shared.core().assign(key, topic, start);
+        self.shared.wake.notify_one();
+    }
+
+    /// The assigned partition of that name.
+    pub(crate) fn key(&self, topic: &str, partition: u32) -> Option<PartitionKey> {
+        self.shared.core().key(topic, partition)
+    }
+
+    /// Fetches no more of a partition, or goes on; what was fetched stays.
+    pub(crate) fn hold(&self, key: PartitionKey, is_held: bool) {
+        self.shared.core().hold(key, is_held);
+        self.shared.wake.notify_one();
+    }
+
     /// Stops reading these partitions; what was fetched of them and not taken is dropped.
     pub fn unassign(&self, topic: &str, partitions: impl IntoIterator<Item = u32>) {
         let map = self.client.map();

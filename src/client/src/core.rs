@@ -3,6 +3,8 @@
 pub(crate) mod backoff;
 pub(crate) mod cluster_map;
 pub(crate) mod fetching;
+pub(crate) mod membership;
 pub(crate) mod producing;
+pub(crate) mod retrying;
 #[cfg(test)]
 mod samples;

@@ -49,6 +49,7 @@ mod clock;
 mod consumer;
 mod core;
 mod error;
+mod group;
 mod limits;
 mod options;
 mod producer;
@@ -57,7 +58,7 @@ mod requests;
 mod transport;
 
 pub use wire::{
-    AckLevel, Acks, BatchHeader, BrokerDescription, Change, Cleanup, Compression, DescribeClusterReply, DescribeTopicReply,
+    AckLevel, Acks, Assignor, BatchHeader, BrokerDescription, Change, Cleanup, Compression, DescribeClusterReply, DescribeTopicReply,
     Durability, ErrorCode, LeaderEpoch, Offset, OffsetAt, PartitionDescription, RecordView, ShardDescription, TimestampKind,
     TimestampMs, TopicConfig, TopicConfigChanges, TopicId, TopicListing,
 };
@@ -66,7 +67,8 @@ pub use crate::admin::{Admin, PartitionOffset};
 pub use crate::client::Client;
 pub use crate::consumer::{Consumer, FetchedBatch, StartAt};
 pub use crate::core::cluster_map::{PartitionInfo, Target, TopicInfo};
+pub use crate::group::{GroupConsumer, GroupRecord, OnRebalance, Rebalance};
 pub use crate::error::{ClientError, ErrorKind, Result};
-pub use crate::options::{BROKER_DEFAULT, ClientOptions, ConsumerOptions, OutOfRange, ProducerOptions};
+pub use crate::options::{Acknowledge, BROKER_DEFAULT, ClientOptions, ConsumerOptions, GroupOptions, OutOfRange, ProducerOptions};
 pub use crate::producer::{DeliveryFuture, Producer, ProducerStats};
 pub use crate::record::{Delivery, Record};

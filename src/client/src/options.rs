@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use wire::{Acks, Compression};
+use wire::{Acks, Assignor, Compression};
+
+use crate::consumer::StartAt;
+use crate::group::OnRebalance;
 
 /// How a client reaches the cluster.
 ///
@@ -152,6 +155,67 @@ impl Default for ConsumerOptions {
             partition_max_bytes: 1024 * 1024,
             prefetch_bytes_max: 32 * 1024 * 1024,
             out_of_range: OutOfRange::Fail,
+        }
+    }
+}
+
+/// When a record that was delivered counts as handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Acknowledge {
+    /// When the next one is asked for, unless it was failed: for a program that handles one record after the other.
+    #[default]
+    OnNext,
+    /// When the program says so: for one that handles several at a time.
+    Explicit,
+}
+
+/// How a member of a group reads.
+#[derive(Clone)]
+pub struct GroupOptions {
+    /// The group. Each group reads all records of its topics, independently of others.
+    pub group: String,
+    /// The topics, by name; one that does not exist yet is read when it does.
+    pub topics: Vec<String>,
+    /// A name of its own that outlives the process: a member that comes back under it within its session time-out has its partitions again,
+    /// without a rebalance.
+    pub instance_id: Option<String>,
+    /// Where to begin in a partition in which the group has never committed.
+    pub start: StartAt,
+    /// When a record counts as handled.
+    pub acknowledge: Acknowledge,
+    /// How often what is handled is committed; `None`: only [`commit`](crate::GroupConsumer::commit) and
+    /// [`close`](crate::GroupConsumer::close) do.
+    pub auto_commit: Option<Duration>,
+    /// Records of one partition delivered or ready to be, and not yet handled.
+    pub in_flight_max: usize,
+    /// How partitions are spread; `None` leaves it to the group.
+    pub assignor: Option<Assignor>,
+    /// A member that was not heard of for so long is taken for dead, and its partitions go to others.
+    pub session_timeout: Duration,
+    /// How long a member may take to end with partitions that go to others.
+    pub rebalance_timeout: Duration,
+    /// Told of partitions that come and go.
+    pub on_rebalance: Option<OnRebalance>,
+    /// How it fetches.
+    pub fetch: ConsumerOptions,
+}
+
+impl GroupOptions {
+    /// A member of `group` that reads `topics` from their start.
+    pub fn new<T: Into<String>>(group: impl Into<String>, topics: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            group: group.into(),
+            topics: topics.into_iter().map(Into::into).collect(),
+            instance_id: None,
+            start: StartAt::Earliest,
+            acknowledge: Acknowledge::default(),
+            auto_commit: Some(Duration::from_secs(1)),
+            in_flight_max: 4096,
+            assignor: None,
+            session_timeout: Duration::from_secs(45),
+            rebalance_timeout: Duration::from_secs(300),
+            on_rebalance: None,
+            fetch: ConsumerOptions::default(),
         }
     }
 }

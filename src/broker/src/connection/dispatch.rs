@@ -37,7 +37,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
 }
 
 /// The requests that are answered here, which is what Hello names.
-pub(super) const SERVED: [Api; 21] = [
+pub(super) const SERVED: [Api; 23] = [
     Api::Hello,
     Api::Metadata,
     Api::CreateTopic,
@@ -59,6 +59,8 @@ pub(super) const SERVED: [Api; 21] = [
     Api::DeleteGroup,
     Api::AlterOffsets,
     Api::AlterGroup,
+    Api::Settle,
+    Api::TakeRetries,
 ];
 
 pub(super) fn not_served(code: u16) -> Refused {

@@ -124,7 +124,7 @@ fn keep_within(found: &mut [(Wanted, Part)], bytes_before: usize, bytes_max: usi
     }
 }
 
-fn read_code(error: &ReadError) -> ErrorCode {
+pub(crate) fn read_code(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
         ReadError::Lost { .. } => ErrorCode::PartitionLossy,

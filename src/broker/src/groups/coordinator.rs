@@ -1,7 +1,8 @@
 //! One coordinator: the core, who waits for its replies, and what the writer has still to append.
 
 use crate::{admission::within, partition::Partition, shard::Shard};
-use consumer_groups::{Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, StateRecord, Token};
+use super::dead_letter::{self, Origin};
+use consumer_groups::{Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, RetryAction, StateRecord, Token};
 use futures_util::future::select;
 use hashbrown::HashMap;
 use shards::{
@@ -36,6 +37,8 @@ pub(crate) struct Coordinator {
     wake_at_ms: Cell<Option<u64>>,
     /// The time to wake up at has changed.
     timer: Notify,
+    /// What is to be done for dead letters, of each origin in order.
+    letters: RefCell<HashMap<Origin, VecDeque<RetryAction>>>,
     /// Bytes of records since the last snapshot began.
     pub(super) written_bytes: Cell<u64>,
     /// Told when they have grown.
@@ -56,6 +59,7 @@ enum Phase {
 pub(super) struct Unit {
     pub(super) records: Vec<StateRecord>,
     replies: Vec<(Token, Reply)>,
+    actions: Vec<RetryAction>,
     /// Told when the records are durable.
     pub(super) written: Option<OneshotSender<()>>,
 }
@@ -79,6 +83,7 @@ impl Coordinator {
             work: Notify::new(),
             wake_at_ms: Cell::new(None),
             timer: Notify::new(),
+            letters: RefCell::default(),
             written_bytes: Cell::new(0),
             grown: Notify::new(),
         })
@@ -87,6 +92,10 @@ impl Coordinator {
     /// Its partition of the internal topic.
     pub(super) fn partition(&self) -> &Rc<Partition> {
         &self.partition
+    }
+
+    pub(super) fn letters(&self) -> &RefCell<HashMap<Origin, VecDeque<RetryAction>>> {
+        &self.letters
     }
 
     pub(super) fn core(&self) -> &RefCell<Core> {
@@ -154,12 +163,12 @@ impl Coordinator {
         }
         let mut outcome = Outcome::default();
         self.core.borrow_mut().handle(now(), &*shard.topics.borrow(), event, &mut outcome);
-        let Outcome { records, replies, wake_at_ms } = outcome;
+        let Outcome { records, replies, retry_actions: actions, wake_at_ms } = outcome;
         if self.wake_at_ms.replace(wake_at_ms) != wake_at_ms {
             self.timer.notify_waiters();
         }
-        if !records.is_empty() || !replies.is_empty() {
-            self.write(Unit { records, replies, written: None });
+        if !records.is_empty() || !replies.is_empty() || !actions.is_empty() {
+            self.write(Unit { records, replies, actions, written: None });
         }
     }
 
@@ -184,8 +193,8 @@ impl Coordinator {
         taken
     }
 
-    /// Sends the replies of a unit, and tells whoever waits for it. Everything before it, and itself, is durable.
-    pub(super) fn written(&self, unit: Unit) {
+    /// Sends the replies of a unit, carries out its actions, and tells whoever waits for it. Everything before it, and itself, is durable.
+    pub(super) fn written(self: &Rc<Self>, shard: &Rc<Shard>, unit: Unit) {
         for (token, reply) in unit.replies {
             let sender = self.waiting.borrow_mut().remove(&token);
             if let Some(sender) = sender {
@@ -193,6 +202,7 @@ impl Coordinator {
                 let _gone = sender.send(reply);
             }
         }
+        unit.actions.into_iter().for_each(|action| dead_letter::carry_out(shard, self, action));
         if let Some(written) = unit.written {
             // A snapshot that waits may have ended.
             let _ended = written.send(());
@@ -222,7 +232,7 @@ impl Coordinator {
 impl Unit {
     /// Records alone.
     pub(super) fn of(records: Vec<StateRecord>, written: Option<OneshotSender<()>>) -> Unit {
-        Unit { records, replies: Vec::new(), written }
+        Unit { records, written, ..Unit::default() }
     }
 
     pub(super) fn bytes(&self) -> usize {

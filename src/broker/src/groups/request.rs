@@ -14,7 +14,7 @@ use crate::{
 };
 use consumer_groups::{Client, Reply, Request};
 use futures_util::future::{Either, select};
-use shards::ShardId;
+use shards::{ShardId, random};
 use std::{pin::pin, rc::Rc};
 use wire::{
     Api, ErrorCode, FindCoordinatorReply, FindCoordinatorRequest, GroupCoordinator, ListGroupsReply, ListGroupsRequest,
@@ -34,6 +34,8 @@ pub(crate) fn read(api: Api, connection: &Connection, incoming: &Incoming) -> Re
         Api::DeleteGroup => Request::DeleteGroup(incoming.decode()?),
         Api::AlterOffsets => Request::AlterOffsets(incoming.decode()?),
         Api::AlterGroup => Request::AlterGroup(incoming.decode()?),
+        Api::Settle => Request::Settle { request: incoming.decode()?, random: random::u64() },
+        Api::TakeRetries => Request::TakeRetries(incoming.decode()?),
         _ => return Ok(None),
     }))
 }

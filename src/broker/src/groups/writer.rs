@@ -38,7 +38,7 @@ pub(super) async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>) {
         let bytes: usize = units.iter().map(Unit::bytes).sum();
         coordinator.written_bytes.set(coordinator.written_bytes.get() + bytes as u64);
         coordinator.grown.notify_waiters();
-        units.into_iter().for_each(|unit| coordinator.written(unit));
+        units.into_iter().for_each(|unit| coordinator.written(&shard, unit));
     }
 }
 

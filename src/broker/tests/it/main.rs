@@ -9,6 +9,7 @@ mod frames;
 mod groups;
 mod http;
 mod long_poll;
+mod members;
 mod overload;
 mod placement;
 mod produce_fetch;

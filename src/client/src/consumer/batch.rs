@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use wire::{BatchHeader, Offset, RecordView, SharedBatch};
+use wire::{BatchHeader, Offset, PartitionKey, RecordView, SharedBatch};
 
 use crate::core::fetching::RawBatch;
 use crate::error::{ClientError, ErrorKind, Result};
+use crate::transport::Frame;
 
 /// A stored batch, checked, in the buffer of the frame that brought it. Records borrow from it; nothing is copied.
 ///
@@ -29,6 +30,22 @@ impl FetchedBatch {
         Ok(Self { topic: raw.topic, partition, batch, from: raw.from, high_watermark: raw.high_watermark })
     }
 
+    /// The batch at `begin` of a reply's frame, from `from` on.
+    pub(crate) fn read(
+        frame: &Frame,
+        begin: usize,
+        topic: Arc<str>,
+        key: PartitionKey,
+        from: Offset,
+        high_watermark: Offset,
+    ) -> Result<Self> {
+        let partition = key.partition.0;
+        let batch = frame.batch(begin).map_err(|error| {
+            ClientError::new(ErrorKind::Corrupt, "fetch", format!("{topic}/{partition} at offset {}", from.0), error)
+        })?;
+        Ok(Self { topic, partition, batch, from, high_watermark })
+    }
+
     /// The topic's name.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -43,6 +60,17 @@ impl FetchedBatch {
     pub fn records(&self) -> impl Iterator<Item = RecordView<'_>> {
         let from = self.from;
         self.batch.records().skip_while(move |record| record.offset < from)
+    }
+
+    /// The records at or after the position asked for, each with its place in the batch.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (usize, RecordView<'_>)> {
+        let from = self.from;
+        self.batch.records().enumerate().skip_while(move |(_, record)| record.offset < from)
+    }
+
+    /// The record at a place that [`FetchedBatch::numbered`] gave.
+    pub(crate) fn record(&self, place: usize) -> RecordView<'_> {
+        self.batch.records().nth(place).expect("the place was taken from this batch")
     }
 
     /// The batch as stored: times, counts, compression.

@@ -161,6 +161,19 @@ impl ConsumerCore {
         true
     }
 
+    /// Hands out and fetches no more of a partition, or goes on. Unlike [`ConsumerCore::pause`] it keeps what was fetched.
+    pub(crate) fn hold(&mut self, key: PartitionKey, is_held: bool) {
+        if let Some(assigned) = self.partitions.get_mut(&key) {
+            assigned.is_held = is_held;
+        }
+    }
+
+    /// The assigned partition of that name.
+    pub(crate) fn key(&self, topic: &str, partition: u32) -> Option<PartitionKey> {
+        let mut keys = self.partitions.iter();
+        keys.find(|(key, assigned)| key.partition.0 == partition && &*assigned.topic == topic).map(|(key, _)| *key)
+    }
+
     /// The offset of the next record to hand out, once it is known.
     pub(crate) fn position(&self, key: PartitionKey) -> Option<Offset> {
         self.partitions.get(&key)?.next_to_hand_out()
@@ -178,7 +191,12 @@ impl ConsumerCore {
 
     /// Takes the oldest thing fetched.
     pub(crate) fn pop(&mut self) -> Option<Fetched> {
-        let fetched = self.buffered.pop_front()?;
+        let is_free = |fetched: &Fetched| match fetched {
+            Fetched::Batch(batch) => !self.partitions.get(&batch.key).is_some_and(|assigned| assigned.is_held),
+            Fetched::Error(..) => true,
+        };
+        let place = self.buffered.iter().position(is_free)?;
+        let fetched = self.buffered.remove(place)?;
         if let Fetched::Batch(batch) = &fetched {
             self.buffered_bytes -= batch.header.total_length();
             let assigned = self.partitions.get_mut(&batch.key).expect("unassigning drops what is buffered");

@@ -255,7 +255,13 @@ impl<'a> Iterator for Records<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<RecordView<'a>> {
-        let record = self.archived.next()?;
+        self.nth(0)
+    }
+
+    /// Without looking at those before it.
+    #[inline]
+    fn nth(&mut self, index: usize) -> Option<RecordView<'a>> {
+        let record = self.archived.nth(index)?;
         let delta_ms = i64::from(record.timestamp_delta_ms.to_native()) * self.timestamp_delta_factor;
         Some(RecordView {
             offset: self.base_offset.plus(u64::from(record.offset_delta.to_native())),

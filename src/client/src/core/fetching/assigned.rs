@@ -37,6 +37,8 @@ pub(super) struct Assigned {
     buffered_batches: usize,
     pub(super) high_watermark: Option<Offset>,
     pub(super) paused: bool,
+    /// Neither handed out nor fetched for now.
+    pub(super) is_held: bool,
     /// Stopped by an error that was handed out.
     pub(super) halted: bool,
     /// In a request.
@@ -56,6 +58,7 @@ impl Assigned {
             buffered_batches: 0,
             high_watermark: None,
             paused: false,
+            is_held: false,
             halted: false,
             busy: false,
             failures: 0,
@@ -127,11 +130,11 @@ impl Assigned {
     }
 
     pub(super) fn askable(&self, now: Instant) -> bool {
-        !self.busy && !self.paused && !self.halted && self.not_before.is_none_or(|not_before| not_before <= now)
+        !self.busy && !self.paused && !self.is_held && !self.halted && self.not_before.is_none_or(|not_before| not_before <= now)
     }
 
     /// Only time keeps it from being asked for.
     pub(super) fn askable_later(&self, now: Instant) -> bool {
-        !self.busy && !self.paused && !self.halted && self.not_before.is_some_and(|not_before| not_before > now)
+        !self.busy && !self.paused && !self.is_held && !self.halted && self.not_before.is_some_and(|not_before| not_before > now)
     }
 }
