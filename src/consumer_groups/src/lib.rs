@@ -17,7 +17,7 @@ pub mod limits;
 
 mod ids;
 mod now;
-mod retry;
+pub mod retry;
 
 pub use ids::{GroupId, InstanceId, MemberId, NameError};
 pub use now::Now;
