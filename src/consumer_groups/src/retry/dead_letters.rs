@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_lane_is_opened_once_and_few_are_under_way() {
         let (mut letters, mut changes, mut actions) = (DeadLetters::default(), Changes::new(), Vec::new());
-        let group = GroupId::new("g").unwrap();
+        let group = GroupId::from("g");
         let origin = Origin { group: &group, partition: PARTITION };
         for offset in 0..10 {
             letters.add(origin, "dead", letter(offset), &mut changes, &mut actions);
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_lost_producer_is_replaced_and_sequences_begin_anew() {
         let (mut letters, mut changes, mut actions) = (DeadLetters::default(), Changes::new(), Vec::new());
-        let group = GroupId::new("g").unwrap();
+        let group = GroupId::from("g");
         let origin = Origin { group: &group, partition: PARTITION };
         letters.add(origin, "dead", letter(1), &mut changes, &mut actions);
         letters.opened(origin, "dead", PRODUCER, &mut changes, &mut actions);
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn another_topic_is_used_when_those_for_the_first_are_gone() {
         let (mut letters, mut changes, mut actions) = (DeadLetters::default(), Changes::new(), Vec::new());
-        let group = GroupId::new("g").unwrap();
+        let group = GroupId::from("g");
         let origin = Origin { group: &group, partition: PARTITION };
         letters.add(origin, "dead", letter(1), &mut changes, &mut actions);
         letters.opened(origin, "dead", PRODUCER, &mut changes, &mut actions);

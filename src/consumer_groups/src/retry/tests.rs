@@ -21,7 +21,7 @@ fn partition(number: u32) -> PartitionKey {
 }
 
 fn member(name: &str) -> MemberId {
-    MemberId::new(name).unwrap()
+    MemberId::from(name)
 }
 
 fn now(ms: u64) -> Now {
@@ -54,7 +54,7 @@ impl World {
     }
 
     fn with_limits(limits: RetryLimits) -> World {
-        let mut retries = GroupRetries::new(GroupId::new("billing").unwrap(), limits);
+        let mut retries = GroupRetries::new(GroupId::from("billing"), limits);
         let mut out = RetryOutcome::default();
         retries.set_policy(None, Some(policy()), &mut out).unwrap();
         World { retries, committed: Some(Offset(0)), out, now_ms: 0 }

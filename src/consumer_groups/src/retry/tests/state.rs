@@ -11,7 +11,7 @@ fn snapshot(retries: &GroupRetries) -> Vec<RetryEntry> {
 }
 
 fn restored(entries: &[RetryEntry], at: Now) -> Result<(GroupRetries, RetryOutcome), RetryRestoreError> {
-    let mut retries = GroupRetries::new(GroupId::new("billing").unwrap(), RetryLimits::default());
+    let mut retries = GroupRetries::new(GroupId::from("billing"), RetryLimits::default());
     entries.iter().try_for_each(|entry| retries.restore(entry.clone()))?;
     let mut out = RetryOutcome::default();
     retries.restored(at, &mut out)?;
