@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod limits;
+pub mod retry;
 pub mod state;
 
 mod assignment;
@@ -36,7 +37,6 @@ mod now;
 mod offsets;
 mod outcome;
 mod refusal;
-mod retry;
 mod topics;
 
 pub use coordinator::{Coordinator, Options, SnapshotPosition, SnapshotSlice};
