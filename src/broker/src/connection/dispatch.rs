@@ -27,14 +27,35 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
         Api::DescribeTopic => start(admin::describe_topic(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeCluster => start(admin::describe_cluster(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeConfig => start(admin::describe_config(Rc::clone(shard), incoming.decode()?, incoming)),
+        unserved => Err(not_served(unserved.code())),
     }
+}
+
+/// The requests that are answered here, which is what Hello names.
+pub(super) const SERVED: [Api; 12] = [
+    Api::Hello,
+    Api::Metadata,
+    Api::CreateTopic,
+    Api::DeleteTopic,
+    Api::AlterTopic,
+    Api::DescribeTopic,
+    Api::ListTopics,
+    Api::Produce,
+    Api::Fetch,
+    Api::ListOffsets,
+    Api::DescribeCluster,
+    Api::DescribeConfig,
+];
+
+pub(super) fn not_served(code: u16) -> Refused {
+    Refused::new(ErrorCode::UnknownApi, format!("request {code} is not served here"))
 }
 
 /// The request that a header names, in a version that is spoken here.
 pub(super) fn spoken(header: &FrameHeader) -> Result<Api, Refused> {
     let (code, version) = (header.api, header.api_version);
-    let Some(api) = Api::from_code(code) else {
-        return Err(Refused::new(ErrorCode::UnknownApi, format!("there is no request {code}")));
+    let Some(api) = SERVED.into_iter().find(|api| api.code() == code) else {
+        return Err(not_served(code));
     };
     let (least, most) = api.versions();
     if !(least..=most).contains(&version) {

@@ -8,7 +8,7 @@ use crate::batch::record::{ArchivedRecord, Blob, PlacedArray, PlacedHeader, Plac
 use crate::batch::{BatchHeader, PayloadKind, TimestampKind};
 use crate::checksum::crc32c;
 use crate::compression::{Compression, compress_append};
-use crate::ids::{LeaderEpoch, Offset, TimestampMs};
+use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
 use crate::limits::{
     BATCH_BYTES_MAX, BATCH_HEADER_BYTES, HEADER_NAME_BYTES_MAX, HEADERS_PER_RECORD_MAX, MESSAGE_BYTES_MAX_CEILING,
     MESSAGE_BYTES_MAX_DEFAULT, RECORD_FIXED_BYTES, RECORD_HEADER_FIXED_BYTES, RECORDS_PER_BATCH_MAX, align_up,
@@ -95,12 +95,13 @@ pub struct BatchBuilder {
 
 #[derive(Clone, Copy)]
 struct ProducerStamp {
-    id: i64,
-    epoch: i16,
-    base_sequence: i32,
+    id: ProducerId,
+    epoch: ProducerEpoch,
+    base_sequence: Sequence,
 }
 
-const NO_PRODUCER: ProducerStamp = ProducerStamp { id: -1, epoch: -1, base_sequence: -1 };
+const NO_PRODUCER: ProducerStamp =
+    ProducerStamp { id: ProducerId::NONE, epoch: ProducerEpoch::NONE, base_sequence: Sequence::NONE };
 
 impl BatchBuilder {
     /// An empty batch.
@@ -124,7 +125,7 @@ impl BatchBuilder {
     }
 
     /// Names the idempotent producer of the batch. It holds for this batch only.
-    pub fn set_producer(&mut self, id: i64, epoch: i16, base_sequence: i32) {
+    pub fn set_producer(&mut self, id: ProducerId, epoch: ProducerEpoch, base_sequence: Sequence) {
         self.producer = ProducerStamp { id, epoch, base_sequence };
     }
 

@@ -84,7 +84,10 @@ fn check_sample_batch(golden: &[u8], compression: Compression) {
     let header = view.header();
     assert_eq!((header.payload_kind, header.compression), (PayloadKind::Records, compression));
     assert_eq!((header.base_offset, header.leader_epoch), (Offset(0x0102_0304_0506), LeaderEpoch(0x2a)));
-    assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence), (0x1122_3344_5566_7788, 5, 6));
+    assert_eq!(
+        (header.producer_id, header.producer_epoch, header.base_sequence),
+        (ProducerId(0x1122_3344_5566_7788), ProducerEpoch(5), Sequence(6))
+    );
     assert_eq!(
         (header.first_timestamp_ms, header.max_timestamp_ms),
         (TimestampMs(1_764_000_000_000), TimestampMs(1_764_000_000_500))

@@ -1,0 +1,1 @@
+//! What failed and is tried again: parked keys, due times, dead letters.
