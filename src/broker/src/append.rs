@@ -21,7 +21,7 @@ use crate::{
     router::{Route, route},
     shard::Shard,
 };
-use commit_log::AppendError;
+use commit_log::{AppendError, ProducerError};
 use shards::{
     ShardId,
     buffer::{self, BufferMut, Portable, Shared},
@@ -209,10 +209,14 @@ impl Append {
         let append_time = partition.sets_append_time().then(|| TimestampMs(clock::wall_ms()));
         match partition.log.append_all(&self.batches, LEADER_EPOCH, append_time) {
             Ok(appended) => {
-                let bytes: usize = self.batches.iter().map(|(_, bytes)| bytes.len()).sum();
-                let records: u64 = self.batches.iter().map(|(header, _)| u64::from(header.record_count)).sum();
-                partition.counters.appended(bytes, self.batches.len(), records);
+                if !appended.is_duplicate {
+                    let bytes: usize = self.batches.iter().map(|(_, bytes)| bytes.len()).sum();
+                    let records: u64 = self.batches.iter().map(|(header, _)| u64::from(header.record_count)).sum();
+                    partition.counters.appended(bytes, self.batches.len(), records);
+                }
                 let placed = Placed { first: appended.base_offset, last: appended.last_offset };
+                // When a batch that is sent again was appended first, nobody remembers.
+                let append_time = append_time.filter(|_| !appended.is_duplicate);
                 ack::appended(shard, partition, placed, append_time, self.slot);
                 Ok(())
             }
@@ -251,9 +255,21 @@ fn refuse(key: PartitionKey, slot: Slot, error: &AppendError) {
     let code = match error {
         AppendError::Full { .. } | AppendError::Truncating => ErrorCode::Overloaded,
         AppendError::DiskFull { .. } => ErrorCode::DiskFull,
+        AppendError::Producer(error) => producer_code(error),
         AppendError::Deleted => ErrorCode::UnknownTopicOrPartition,
         AppendError::Closing => ErrorCode::ShuttingDown,
         AppendError::Failed(_) => ErrorCode::StorageFailed,
     };
     slot.refuse(key, code, Some(error.to_string()));
+}
+
+fn producer_code(error: &ProducerError) -> ErrorCode {
+    match error {
+        ProducerError::OutOfOrder { .. } => ErrorCode::OutOfOrderSequence,
+        ProducerError::Fenced { .. } => ErrorCode::ProducerFenced,
+        ProducerError::Unknown { .. } => ErrorCode::UnknownProducer,
+        // Sent one by one they are answered: a client that hears this of several batches does so.
+        ProducerError::PartlyStored { .. } | ProducerError::Mixed => ErrorCode::InvalidRequest,
+        ProducerError::Invalid { .. } => ErrorCode::InvalidBatch,
+    }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use shards::buffer::Shared;
 use shards::clock;
 use wire::batch::{BatchHeader, HEADER_BYTES};
-use wire::{LeaderEpoch, Offset, TimestampMs};
+use wire::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 use crate::format::record::{Entry, Record};
 use crate::partition::{Inner, Partition, PendingBatch};
@@ -98,7 +98,7 @@ pub(crate) fn append_all(
         assert!(header.record_count > 0, "a padding batch takes no offsets and is not appended");
     }
     let length = batches.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-    let is_produced = batches.iter().any(|(header, _)| header.producer_id >= 0);
+    let is_produced = batches.iter().any(|(header, _)| header.producer_id != ProducerId::NONE);
     if !is_produced {
         shard.admit(length)?;
     }

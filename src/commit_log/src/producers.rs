@@ -29,7 +29,7 @@ mod seen;
 #[cfg(test)]
 mod tests;
 
-use wire::{BatchHeader, Offset};
+use wire::{BatchHeader, Offset, ProducerEpoch, ProducerId, Sequence};
 
 pub use producer::{Producer, ProducerBatch};
 pub(crate) use seen::Recovering;
@@ -44,11 +44,11 @@ use crate::limits::PRODUCER_BATCHES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Produced {
     /// The producer.
-    pub id: i64,
+    pub id: ProducerId,
     /// Its instance.
-    pub epoch: i16,
+    pub epoch: ProducerEpoch,
     /// Sequence of the batch's first record.
-    pub base_sequence: i32,
+    pub base_sequence: Sequence,
     /// Sequences that it takes, at least one: as many as offsets.
     pub length: u32,
 }
@@ -59,22 +59,18 @@ impl Produced {
         // Not the count of records: a compacted batch keeps the sequences of those it has lost.
         let length = header.last_offset_delta + 1;
         let (id, epoch, base_sequence) = (header.producer_id, header.producer_epoch, header.base_sequence);
-        (id >= 0).then_some(Self { id, epoch, base_sequence, length })
+        (id != ProducerId::NONE).then_some(Self { id, epoch, base_sequence, length })
     }
 
     /// The sequence of the batch that follows.
-    pub fn next_sequence(self) -> i32 {
-        sequence_after(self.base_sequence, self.length)
+    pub fn next_sequence(self) -> Sequence {
+        self.base_sequence.plus(self.length)
     }
 }
 
-/// Sequences go up to `i32::MAX` and on at 0.
-pub(crate) fn sequence_after(sequence: i32, count: u32) -> i32 {
-    (sequence.cast_unsigned().wrapping_add(count) & i32::MAX.cast_unsigned()).cast_signed()
-}
-
-pub(crate) fn sequence_before(sequence: i32, count: u32) -> i32 {
-    (sequence.cast_unsigned().wrapping_sub(count) & i32::MAX.cast_unsigned()).cast_signed()
+/// The reverse of [`Sequence::plus`].
+fn sequence_before(sequence: Sequence, count: u32) -> Sequence {
+    Sequence((sequence.0.cast_unsigned().wrapping_sub(count) & i32::MAX.cast_unsigned()).cast_signed())
 }
 
 /// What is to be done with the batches of one append.
@@ -102,37 +98,37 @@ pub enum ProducerError {
     #[error("producer {producer_id} sends sequence {found}, and {expected} is due")]
     OutOfOrder {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// Sequence of the first record of the batch.
-        found: i32,
+        found: Sequence,
         /// Sequence that would follow.
-        expected: i32,
+        expected: Sequence,
     },
     /// A later instance of the producer has appended.
     #[error("producer {producer_id} sends with epoch {found}; its epoch is {current}")]
     Fenced {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// Epoch of the batch.
-        found: i16,
+        found: ProducerEpoch,
         /// The latest known.
-        current: i16,
+        current: ProducerEpoch,
     },
     /// Nothing is known of the producer, or of this epoch of it, and the batch is not its first.
     #[error("producer {producer_id}, epoch {epoch}, is not known here, and its batch begins at sequence {found}")]
     Unknown {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// Epoch of the batch.
-        epoch: i16,
+        epoch: ProducerEpoch,
         /// Sequence of the first record of the batch.
-        found: i32,
+        found: Sequence,
     },
     /// The first of several batches are in the log and the others are not, or they do not stand together. Each by itself can be judged.
     #[error("some of these batches of producer {producer_id} are stored already: they must be sent one by one")]
     PartlyStored {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
     },
     /// Batches of one append are of several producers.
     #[error("the batches are of several producers: they must be sent one by one")]
@@ -141,11 +137,11 @@ pub enum ProducerError {
     #[error("producer {producer_id} with epoch {epoch} and sequence {base_sequence}: none may be negative")]
     Invalid {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// Its epoch.
-        epoch: i16,
+        epoch: ProducerEpoch,
         /// The sequence.
-        base_sequence: i32,
+        base_sequence: Sequence,
     },
 }
 
@@ -207,7 +203,7 @@ impl Producers {
                 }
                 true
             }
-            _ => sequence == 0,
+            _ => sequence == Sequence::ZERO,
         };
         if fits { Ok(Verdict::New(Place(found))) } else { Err(ProducerError::Unknown { producer_id, epoch, found: sequence }) }
     }
@@ -263,7 +259,7 @@ impl Producers {
     }
 
     /// Takes back what stands at and above `to`. Gives the producers of which nothing is left.
-    pub(crate) fn truncate(&mut self, to: Offset) -> Vec<i64> {
+    pub(crate) fn truncate(&mut self, to: Offset) -> Vec<ProducerId> {
         let mut forgotten = Vec::new();
         self.known.retain_mut(|known| {
             let is_left = known.truncate(to);
@@ -275,7 +271,7 @@ impl Producers {
         forgotten
     }
 
-    fn remove(&mut self, id: i64) {
+    fn remove(&mut self, id: ProducerId) {
         if let Ok(at) = self.known.binary_search_by_key(&id, Producer::id) {
             self.known.remove(at);
         }
@@ -293,7 +289,7 @@ impl Producers {
 fn check_together(mut batches: impl Iterator<Item = Option<Produced>>) -> Result<Produced, ProducerError> {
     let first = batches.next().expect("an append is of at least one batch").ok_or(ProducerError::Mixed)?;
     let Produced { id: producer_id, epoch, base_sequence, .. } = first;
-    if epoch < 0 || base_sequence < 0 {
+    if producer_id.0 < 0 || epoch.0 < 0 || base_sequence.0 < 0 {
         return Err(ProducerError::Invalid { producer_id, epoch, base_sequence });
     }
     let mut expected = first.next_sequence();

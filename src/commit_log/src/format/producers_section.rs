@@ -6,6 +6,8 @@
 //!            24 batches, oldest first: base_offset u64, length u32
 //! ```
 
+use wire::{ProducerEpoch, ProducerId, Sequence};
+
 use super::FormatError;
 use super::bytes::{Reader, Writer};
 use crate::limits::{PRODUCER_BATCHES_KEPT, PRODUCERS_PER_PARTITION_MAX};
@@ -34,8 +36,8 @@ pub(super) fn encode(writer: &mut Writer<'_>, state: &PartitionState, section_by
     writer.u16(KIND).u16(VERSION).u32(length as u32);
     writer.u64(state.producers_as_of_block).u32(state.producers.len() as u32).u32(0);
     for producer in state.producers.known() {
-        writer.i64(producer.id()).i64(producer.last_append_ms()).u32(producer.next_sequence().cast_unsigned());
-        writer.u16(producer.epoch().cast_unsigned()).u8(producer.batches().len() as u8);
+        writer.i64(producer.id().0).i64(producer.last_append_ms()).u32(producer.next_sequence().0.cast_unsigned());
+        writer.u16(producer.epoch().0.cast_unsigned()).u8(producer.batches().len() as u8);
         writer.u8(if producer.is_trimmed() { PRODUCER_TRIMMED } else { 0 });
         for batch in producer.batches() {
             writer.u64(batch.base_offset.0).u32(batch.length);
@@ -83,6 +85,6 @@ fn decode_producer(reader: &mut Reader<'_>) -> Result<Producer, FormatError> {
         *batch = (reader.u64()?, reader.u32()?);
     }
     let is_trimmed = flags & PRODUCER_TRIMMED != 0;
-    Producer::from_stored(id, epoch, next_sequence, last_append_ms, is_trimmed, batches)
+    Producer::from_stored(ProducerId(id), ProducerEpoch(epoch), Sequence(next_sequence), last_append_ms, is_trimmed, batches)
         .ok_or_else(|| reader.field("producer", id.cast_unsigned(), "must have batches that ascend"))
 }

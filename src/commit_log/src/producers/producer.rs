@@ -1,22 +1,22 @@
 //! The newest batches of one producer in one partition.
 
-use wire::Offset;
+use wire::{Offset, ProducerEpoch, ProducerId, Sequence};
 
-use super::{Produced, sequence_after, sequence_before};
+use super::{Produced, sequence_before};
 use crate::limits::PRODUCER_BATCHES_KEPT;
 
 /// One producer: at least one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Producer {
-    id: i64,
+    id: ProducerId,
     last_append_ms: i64,
     /// Offsets of the first records of its batches, oldest first.
     base_offsets: [u64; PRODUCER_BATCHES_KEPT],
     /// How many offsets, and sequences, each takes.
     lengths: [u32; PRODUCER_BATCHES_KEPT],
     /// Follows the newest batch: with the lengths it gives the sequences of all.
-    next_sequence: i32,
-    epoch: i16,
+    next_sequence: Sequence,
+    epoch: ProducerEpoch,
     count: u8,
     /// The log has, or had, batches of it before these.
     is_trimmed: bool,
@@ -26,7 +26,7 @@ pub struct Producer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerBatch {
     /// Sequence of its first record.
-    pub base_sequence: i32,
+    pub base_sequence: Sequence,
     /// Sequences, and offsets, that it takes.
     pub length: u32,
     /// Offset of its first record.
@@ -63,18 +63,18 @@ impl Producer {
 
     /// From stored numbers: `batches` are base offset and length of each, oldest first. `None` when they make no sense.
     pub fn from_stored(
-        id: i64,
-        epoch: i16,
-        next_sequence: i32,
+        id: ProducerId,
+        epoch: ProducerEpoch,
+        next_sequence: Sequence,
         last_append_ms: i64,
         is_trimmed: bool,
         batches: &[(u64, u32)],
     ) -> Option<Self> {
         let is_ascending =
             batches.windows(2).all(|pair| pair[0].0.checked_add(pair[0].1.into()).is_some_and(|end| end <= pair[1].0));
-        let is_sound = id >= 0
-            && epoch >= 0
-            && next_sequence >= 0
+        let is_sound = id.0 >= 0
+            && epoch.0 >= 0
+            && next_sequence.0 >= 0
             && batches.iter().all(|(base, length)| *base <= i64::MAX as u64 && *length > 0);
         if batches.is_empty() || batches.len() > PRODUCER_BATCHES_KEPT || !is_ascending || !is_sound {
             return None;
@@ -88,17 +88,17 @@ impl Producer {
     }
 
     /// Its id.
-    pub fn id(&self) -> i64 {
+    pub fn id(&self) -> ProducerId {
         self.id
     }
 
     /// The epoch of its batches.
-    pub fn epoch(&self) -> i16 {
+    pub fn epoch(&self) -> ProducerEpoch {
         self.epoch
     }
 
     /// The sequence that is due.
-    pub fn next_sequence(&self) -> i32 {
+    pub fn next_sequence(&self) -> Sequence {
         self.next_sequence
     }
 
@@ -157,7 +157,7 @@ impl Producer {
         self.lengths[count] = produced.length;
         self.count = count as u8 + 1;
         self.epoch = produced.epoch;
-        self.next_sequence = sequence_after(produced.base_sequence, produced.length);
+        self.next_sequence = produced.next_sequence();
         self.last_append_ms = now_ms;
     }
 

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use wire::Offset;
+use wire::{Offset, ProducerId};
 
 use super::{Produced, Producer, Producers};
 use crate::limits::{PRODUCER_BATCHES_KEPT, PRODUCERS_PER_PARTITION_MAX};
@@ -31,7 +31,7 @@ struct Row {
 /// The newest batches of each producer among those seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    rows: BTreeMap<i64, Row>,
+    rows: BTreeMap<ProducerId, Row>,
 }
 
 impl Seen {
@@ -60,7 +60,7 @@ impl Seen {
     }
 
     /// Takes back what stands at and above `to`. Gives the producers of which nothing is left although they may have a batch below.
-    pub fn truncate(&mut self, to: Offset) -> Vec<i64> {
+    pub fn truncate(&mut self, to: Offset) -> Vec<ProducerId> {
         let mut forgotten = Vec::new();
         self.rows.retain(|id, row| {
             row.truncate(to);
@@ -72,7 +72,7 @@ impl Seen {
         forgotten
     }
 
-    fn remove(&mut self, id: i64) {
+    fn remove(&mut self, id: ProducerId) {
         self.rows.remove(&id);
     }
 }
@@ -98,7 +98,7 @@ pub(crate) struct Recovering {
     /// Of each segment that was scanned.
     segments: Vec<Seen>,
     /// The newest batch of a producer below this offset is not known: others after it pushed it out of what is remembered, and were cut.
-    forgotten_below: BTreeMap<i64, Offset>,
+    forgotten_below: BTreeMap<ProducerId, Offset>,
 }
 
 impl Recovering {
@@ -140,8 +140,8 @@ impl Recovering {
         if log.rows.is_empty() && segments.is_empty() {
             return stored.below(end);
         }
-        let mut rows: BTreeMap<i64, (Vec<Placed>, bool)> = BTreeMap::new();
-        let mut add = |id: i64, placed: &mut dyn Iterator<Item = Placed>, is_trimmed: bool| {
+        let mut rows: BTreeMap<ProducerId, (Vec<Placed>, bool)> = BTreeMap::new();
+        let mut add = |id: ProducerId, placed: &mut dyn Iterator<Item = Placed>, is_trimmed: bool| {
             let row = rows.entry(id).or_default();
             let from = forgotten_below.get(&id).copied().unwrap_or_default();
             row.0.extend(placed.filter(|placed| (from..end).contains(&placed.base_offset)));

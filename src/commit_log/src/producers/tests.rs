@@ -8,7 +8,19 @@ use crate::limits::PRODUCER_BATCHES;
 const NEVER: i64 = i64::MIN;
 
 fn produced(id: i64, epoch: i16, base_sequence: i32, length: u32) -> Produced {
-    Produced { id, epoch, base_sequence, length }
+    Produced { id: ProducerId(id), epoch: ProducerEpoch(epoch), base_sequence: Sequence(base_sequence), length }
+}
+
+fn out_of_order(found: i32, expected: i32) -> ProducerError {
+    ProducerError::OutOfOrder { producer_id: ProducerId(7), found: Sequence(found), expected: Sequence(expected) }
+}
+
+fn fenced(found: i16, current: i16) -> ProducerError {
+    ProducerError::Fenced { producer_id: ProducerId(7), found: ProducerEpoch(found), current: ProducerEpoch(current) }
+}
+
+fn unknown(producer_id: i64, epoch: i16, found: i32) -> ProducerError {
+    ProducerError::Unknown { producer_id: ProducerId(producer_id), epoch: ProducerEpoch(epoch), found: Sequence(found) }
 }
 
 /// A partition's log of one-producer appends.
@@ -56,35 +68,37 @@ fn a_batch_sent_again_has_the_offsets_that_it_got() {
         assert_eq!(log.one(7, 0, 2 * sequence, 2), Ok((2 * sequence as u64, 2 * sequence as u64 + 1)));
     }
     assert_eq!(log.end, 24);
-    let stale = ProducerError::OutOfOrder { producer_id: 7, found: 0, expected: 24 };
+    let stale = out_of_order(0, 24);
     assert_eq!(log.one(7, 0, 0, 2), Err(stale), "too old to be remembered");
-    let cut_otherwise = ProducerError::OutOfOrder { producer_id: 7, found: 22, expected: 24 };
+    let cut_otherwise = out_of_order(22, 24);
     assert_eq!(log.one(7, 0, 22, 1), Err(cut_otherwise), "of another length");
 }
 
 #[test]
 fn gaps_older_epochs_and_strangers_are_refused() {
     let mut log = Log::new();
-    let unknown = |producer_id, epoch, found| ProducerError::Unknown { producer_id, epoch, found };
     assert_eq!(log.one(7, 1, 5, 1), Err(unknown(7, 1, 5)));
     assert_eq!(log.one(7, 1, 0, 1), Ok((0, 0)));
-    assert_eq!(log.one(7, 1, 2, 1), Err(ProducerError::OutOfOrder { producer_id: 7, found: 2, expected: 1 }));
-    assert_eq!(log.one(7, 0, 1, 1), Err(ProducerError::Fenced { producer_id: 7, found: 0, current: 1 }));
+    assert_eq!(log.one(7, 1, 2, 1), Err(out_of_order(2, 1)));
+    assert_eq!(log.one(7, 0, 1, 1), Err(fenced(0, 1)));
     assert_eq!(log.one(7, 2, 1, 1), Err(unknown(7, 2, 1)));
     assert_eq!(log.one(7, 2, 0, 1), Ok((1, 1)));
-    assert_eq!(log.one(7, 1, 1, 1), Err(ProducerError::Fenced { producer_id: 7, found: 1, current: 2 }));
+    assert_eq!(log.one(7, 1, 1, 1), Err(fenced(1, 2)));
     assert_eq!(log.one(8, 0, 0, 1), Ok((2, 2)), "another producer");
-    let invalid = |epoch, base_sequence| ProducerError::Invalid { producer_id: 9, epoch, base_sequence };
+    let invalid = |epoch, base_sequence| ProducerError::Invalid {
+        producer_id: ProducerId(9),
+        epoch: ProducerEpoch(epoch),
+        base_sequence: Sequence(base_sequence),
+    };
     assert_eq!(log.one(9, -1, 0, 1), Err(invalid(-1, 0)));
     assert_eq!(log.one(9, 0, -1, 1), Err(invalid(0, -1)));
 }
 
 #[test]
 fn sequences_go_on_at_0_behind_the_largest() {
-    assert_eq!(sequence_after(i32::MAX - 1, 1), i32::MAX);
-    assert_eq!(sequence_after(i32::MAX, 1), 0);
-    assert_eq!(sequence_after(i32::MAX - 1, 5), 3);
-    assert_eq!(sequence_before(3, 5), i32::MAX - 1);
+    for (sequence, count) in [(0, 0), (i32::MAX - 1, 1), (i32::MAX, 1), (i32::MAX - 1, 5), (3, u32::MAX)] {
+        assert_eq!(sequence_before(Sequence(sequence).plus(count), count), Sequence(sequence));
+    }
     let place = Place(Err(0));
     let mut log = Log::new();
     log.producers.appended(place, [(produced(7, 0, i32::MAX - 3, 3), Offset(0))].into_iter(), 0, 1);
@@ -102,13 +116,17 @@ fn several_batches_are_judged_as_one() {
     assert_eq!(log.append(&set), Ok((0, 4)));
     assert_eq!(log.append(&set), Ok((0, 4)), "sent again");
     assert_eq!(log.append(&set[1..]), Ok((2, 4)));
-    assert_eq!(log.append(&[set[1], produced(7, 0, 5, 1)]), Err(ProducerError::PartlyStored { producer_id: 7 }));
+    assert_eq!(log.append(&[set[1], produced(7, 0, 5, 1)]), Err(ProducerError::PartlyStored { producer_id: ProducerId(7) }));
     assert_eq!(log.one(8, 0, 0, 1), Ok((5, 5)));
     assert_eq!(log.one(7, 0, 5, 1), Ok((6, 6)));
     let apart = [set[1], produced(7, 0, 5, 1)];
-    assert_eq!(log.append(&apart), Err(ProducerError::PartlyStored { producer_id: 7 }), "another batch stands between them");
+    assert_eq!(
+        log.append(&apart),
+        Err(ProducerError::PartlyStored { producer_id: ProducerId(7) }),
+        "another batch stands between them"
+    );
     let gap = [produced(7, 0, 6, 1), produced(7, 0, 8, 1)];
-    assert_eq!(log.append(&gap), Err(ProducerError::OutOfOrder { producer_id: 7, found: 8, expected: 7 }));
+    assert_eq!(log.append(&gap), Err(out_of_order(8, 7)));
     assert_eq!(log.append(&[produced(7, 0, 6, 1), produced(8, 0, 1, 1)]), Err(ProducerError::Mixed));
     let unnamed = [Some(produced(7, 0, 6, 1)), None];
     assert_eq!(log.producers.judge(unnamed.into_iter(), NEVER), Err(ProducerError::Mixed));
@@ -124,9 +142,9 @@ fn whoever_appended_the_longest_ago_is_forgotten_first() {
     }
     log.one(30, 0, 1, 1).unwrap();
     log.one(5, 0, 0, 1).unwrap();
-    let ids = |log: &Log| log.producers.known().iter().map(Producer::id).collect::<Vec<_>>();
+    let ids = |log: &Log| log.producers.known().iter().map(|known| known.id().0).collect::<Vec<_>>();
     assert_eq!(ids(&log), [5, 20, 30]);
-    assert_eq!(log.one(10, 0, 1, 1), Err(ProducerError::Unknown { producer_id: 10, epoch: 0, found: 1 }));
+    assert_eq!(log.one(10, 0, 1, 1), Err(unknown(10, 0, 1)));
     log.producers.keep_latest(1);
     assert_eq!(ids(&log), [5]);
 }
@@ -138,11 +156,10 @@ fn the_idle_are_forgotten_by_the_clock_of_the_broker() {
     log.now_ms = 1_000;
     log.one(2, 0, 0, 1).unwrap();
     let idle = [Some(produced(1, 0, 1, 1))];
-    let unknown = ProducerError::Unknown { producer_id: 1, epoch: 0, found: 1 };
-    assert_eq!(log.producers.judge(idle.into_iter(), 1), Err(unknown), "even before anybody has cleared up");
+    assert_eq!(log.producers.judge(idle.into_iter(), 1), Err(unknown(1, 0, 1)), "even before anybody has cleared up");
     assert!(log.producers.judge(idle.into_iter(), 0).is_ok());
     log.producers.forget_idle(1_000);
-    assert_eq!(log.producers.known().iter().map(Producer::id).collect::<Vec<_>>(), [2]);
+    assert_eq!(log.producers.known().iter().map(|known| known.id().0).collect::<Vec<_>>(), [2]);
     log.producers.forget_idle(1_001);
     assert!(log.producers.is_empty());
 }
@@ -160,13 +177,13 @@ fn a_cut_leaves_what_stood_before_it() {
     };
     let (producers, forgotten) = cut(15);
     assert!(forgotten.is_empty());
-    let sequences: Vec<i32> = producers.known()[0].batches().map(|batch| batch.base_sequence).collect();
+    let sequences: Vec<i32> = producers.known()[0].batches().map(|batch| batch.base_sequence.0).collect();
     assert_eq!(sequences, [10, 11, 12, 13, 14]);
     let mut log = Log { producers, end: 15, ..Log::new() };
     assert_eq!(log.one(7, 0, 14, 1), Ok((14, 14)));
     assert_eq!(log.one(7, 0, 15, 1), Ok((15, 15)));
     let (producers, forgotten) = { (log.producers.below(Offset(3)), log.producers.truncate(Offset(3))) };
-    assert_eq!((producers.len(), forgotten), (0, vec![7]), "nothing older is known");
+    assert_eq!((producers.len(), forgotten), (0, vec![ProducerId(7)]), "nothing older is known");
 }
 
 /// Batches of one log, by where recovery finds them.
@@ -226,7 +243,7 @@ impl Live {
                         self.log.append(&[batch]).unwrap()
                     }
                 };
-                client.1 = batch.next_sequence();
+                client.1 = batch.next_sequence().0;
                 self.batches.push((batch, base, direct));
                 if !direct {
                     self.records.push(Ok((batch, base)));
@@ -243,7 +260,7 @@ impl Live {
                 // A client goes on behind what it was told of: here, behind what is left.
                 self.clients.clear();
                 for (batch, _, _) in &self.batches {
-                    self.clients.insert(batch.id, (batch.epoch, batch.next_sequence()));
+                    self.clients.insert(batch.id.0, (batch.epoch.0, batch.next_sequence().0));
                 }
             }
             Step::Checkpoint => {

@@ -5,7 +5,7 @@ use commit_log::format::record::{Entry, Record, SegmentEnd};
 use commit_log::format::segment::{Run, ScanStop, SegmentTail};
 use commit_log::replay::{RecordAt, Replay, Written};
 use commit_log::{PartitionState, Produced, Producer, Producers, Seen, SegmentState};
-use wire::{BatchHeader, Offset};
+use wire::{BatchHeader, Offset, ProducerEpoch, ProducerId, Sequence};
 
 use crate::samples::{self, batch_by, disk, key, options};
 
@@ -22,7 +22,7 @@ fn stored() -> PartitionState {
         created_ms: 1,
         sealed: false,
     }];
-    let known = Producer::from_stored(7, 0, 4, 50, false, &[(0, 2), (2, 2)]).unwrap();
+    let known = Producer::from_stored(ProducerId(7), ProducerEpoch(0), Sequence(4), 50, false, &[(0, 2), (2, 2)]).unwrap();
     state.producers = Producers::from_known(vec![known]).unwrap();
     state
 }
@@ -37,8 +37,8 @@ type Remembered = (i64, Vec<(u64, i32)>, i64);
 fn finish(replay: Replay, end: u64) -> Vec<Remembered> {
     let written = Written { base: Offset(0), end: Offset(end), end_position: 12_288, max_timestamp_ms: 1 };
     let state = replay.finish().partitions.into_values().next().unwrap().complete(&[written], 1_000);
-    let batches = |known: &Producer| known.batches().map(|batch| (batch.base_offset.0, batch.base_sequence)).collect();
-    state.producers.known().iter().map(|known| (known.id(), batches(known), known.last_append_ms())).collect()
+    let batches = |known: &Producer| known.batches().map(|batch| (batch.base_offset.0, batch.base_sequence.0)).collect();
+    state.producers.known().iter().map(|known| (known.id().0, batches(known), known.last_append_ms())).collect()
 }
 
 #[test]
@@ -96,13 +96,16 @@ fn batches_that_went_straight_into_a_segment_take_their_place_among_the_others()
     replay.scanned(key(1), Offset(0), Some(tail));
     let state = replay.finish().partitions.into_values().next().unwrap().complete(&[], 1_000);
     // Nothing was written here, so the log ends behind the segment.
-    let batches: Vec<_> = state.producers.known()[0].batches().map(|batch| (batch.base_offset.0, batch.base_sequence)).collect();
+    let batches: Vec<_> =
+        state.producers.known()[0].batches().map(|batch| (batch.base_offset.0, batch.base_sequence.0)).collect();
     assert_eq!((state.end(), batches), (Offset(6), vec![(0, 0), (2, 2), (4, 4)]));
 }
 
 #[test]
 fn numbers_that_make_no_sense_are_no_producer() {
-    let sound = |id, epoch, next, batches: &[(u64, u32)]| Producer::from_stored(id, epoch, next, 0, false, batches).is_some();
+    let sound = |id, epoch, next, batches: &[(u64, u32)]| {
+        Producer::from_stored(ProducerId(id), ProducerEpoch(epoch), Sequence(next), 0, false, batches).is_some()
+    };
     assert!(sound(1, 0, 5, &[(0, 1), (1, 1)]));
     for (id, epoch, next, batches) in [
         (-1, 0, 5, &[(0, 1)][..]),

@@ -14,7 +14,7 @@ use commit_log::{
     Durability, EpochStart, Epochs, OffsetRange, PartitionOptions, PartitionState, Producer, Producers, SegmentState,
 };
 use wire::batch::{BatchBuilder, BatchHeader, BuilderOptions, HEADER_BYTES};
-use wire::{LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
+use wire::{LeaderEpoch, Offset, PartitionIndex, PartitionKey, ProducerEpoch, ProducerId, Sequence, TimestampMs, TopicId};
 
 pub(crate) const STORAGE_ID: u64 = 0x5707_a6e1_d000_0001;
 
@@ -30,8 +30,8 @@ pub(crate) fn batch(base: u64, count: u32, value_bytes: usize, timestamp_ms: i64
 /// One that wraps, with all that it may have; one with a single batch.
 pub(crate) fn producers() -> Producers {
     let full: Vec<(u64, u32)> = (0..10).map(|number| (100 + 3 * number, 2)).collect();
-    let full = Producer::from_stored(7, 2, 5, 1_700_000_000_000, true, &full).unwrap();
-    let one = Producer::from_stored(0x1234_5678_9abc, 0, 1, -1, false, &[(99, 1)]).unwrap();
+    let full = Producer::from_stored(ProducerId(7), ProducerEpoch(2), Sequence(5), 1_700_000_000_000, true, &full).unwrap();
+    let one = Producer::from_stored(ProducerId(0x1234_5678_9abc), ProducerEpoch(0), Sequence(1), -1, false, &[(99, 1)]).unwrap();
     Producers::from_known(vec![full, one]).unwrap()
 }
 
@@ -39,7 +39,8 @@ pub(crate) fn producers() -> Producers {
 pub(crate) fn batch_by(id: i64, epoch: i16, base_sequence: i32, base: u64, count: u32) -> Vec<u8> {
     let mut bytes = batch(base, count, 10, 1);
     let mut header = BatchHeader::decode(&bytes).unwrap();
-    (header.producer_id, header.producer_epoch, header.base_sequence) = (id, epoch, base_sequence);
+    (header.producer_id, header.producer_epoch) = (ProducerId(id), ProducerEpoch(epoch));
+    header.base_sequence = Sequence(base_sequence);
     let mut first = [0; HEADER_BYTES];
     header.encode(&mut first);
     bytes[..HEADER_BYTES].copy_from_slice(&first);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use commit_log::{EpochStart, PartitionLog, Produced, ReadError};
 use wire::batch::HEADER_BYTES;
-use wire::{BatchHeader, Offset, PartitionKey, verify_batch};
+use wire::{BatchHeader, Offset, PartitionKey, ProducerId, verify_batch};
 
 use crate::coverage::Coverage;
 use crate::writers::Writers;
@@ -63,7 +63,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn is_by(&self, id: i64) -> bool {
+    pub(crate) fn is_by(&self, id: ProducerId) -> bool {
         self.produced.is_some_and(|produced| produced.id == id)
     }
 

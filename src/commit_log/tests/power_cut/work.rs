@@ -9,10 +9,13 @@ use commit_log::{AppendError, Appended, Durability, LogFailed, PartitionLog, Par
 use shards::buffer::{self, Shared};
 use shards::{clock, executor, random};
 use wire::batch::{BatchBuilder, BuilderOptions};
-use wire::{BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
+use wire::{
+    BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, ProducerEpoch, ProducerId, Sequence, TimestampMs, TopicId,
+};
 
 use crate::logs::Logs;
 use crate::oracle::{Batch, Existence, Expected, Oracle};
+use crate::writers::Writer;
 
 const PRODUCERS: u64 = 4;
 const PARTITIONS_MAX: usize = 8;
@@ -216,12 +219,12 @@ impl Work {
         if !self.is_idempotent {
             return Some(build(bytes, None));
         }
-        let id = 1 + i64::try_from(producer).unwrap();
+        let id = ProducerId(1 + i64::try_from(producer).unwrap());
         let mut oracle = self.oracle.borrow_mut();
         let expected = oracle.expect(key);
         expected.writers.are_bounded = self.producers_max < usize::try_from(PRODUCERS).unwrap();
         expected.writers.may_be_forgotten |= expected.writers.are_bounded;
-        let writer = expected.writers.writers.entry(id).or_default();
+        let writer = expected.writers.writers.entry(id).or_insert_with(|| Writer::new(0));
         if let Some((_, batch)) = writer.again.front() {
             return Some((BatchHeader::decode(batch).unwrap(), batch.to_vec()));
         }
@@ -240,7 +243,7 @@ impl Work {
         let known = expected.batches.iter().rfind(|batch| batch.produced == Some(produced));
         let offsets = known.map(|batch| (batch.base, batch.next - 1));
         let story = format!("{key:?}: {produced:?} got {appended:?}; the log has it at {offsets:?}");
-        let is_believed = expected.writers.are_bounded && produced.base_sequence == 0;
+        let is_believed = expected.writers.are_bounded && produced.base_sequence == Sequence::ZERO;
         assert!(appended.is_duplicate == known.is_some() || is_believed, "{story}");
         if appended.is_duplicate {
             assert_eq!(offsets, Some((appended.base_offset.0, appended.last_offset.0)), "{story}");
@@ -258,7 +261,7 @@ impl Work {
     }
 
     /// A refusal is right only where the log may have forgotten the writer.
-    fn refused(&self, key: PartitionKey, id: i64, error: &ProducerError) {
+    fn refused(&self, key: PartitionKey, id: ProducerId, error: &ProducerError) {
         let mut oracle = self.oracle.borrow_mut();
         let writers = &mut oracle.expect(key).writers;
         assert!(matches!(error, ProducerError::Unknown { .. }) && writers.may_be_forgotten, "{key:?}: {error}");
@@ -394,7 +397,7 @@ fn options() -> PartitionOptions {
 }
 
 /// A batch of one to four records, `bytes` of values that never repeat; `producer`: its id, epoch and sequence.
-fn build(bytes: u64, producer: Option<(i64, i16, i32)>) -> (BatchHeader, Vec<u8>) {
+fn build(bytes: u64, producer: Option<(ProducerId, ProducerEpoch, Sequence)>) -> (BatchHeader, Vec<u8>) {
     let mut builder = BatchBuilder::new(BuilderOptions::default());
     let count = 1 + random::below(4);
     for _ in 0..count {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use commit_log::{Produced, Producers};
-use wire::PartitionKey;
+use wire::{PartitionKey, ProducerEpoch, ProducerId, Sequence};
 
 use crate::oracle::Batch;
 
@@ -15,24 +15,27 @@ const IN_FLIGHT_MAX: usize = 5;
 const REMEMBERED_MIN: usize = 5;
 
 /// One writer, as it counts itself.
-#[derive(Default)]
 pub(crate) struct Writer {
-    pub(crate) epoch: i16,
-    pub(crate) next_sequence: i32,
+    pub(crate) epoch: ProducerEpoch,
+    pub(crate) next_sequence: Sequence,
     /// Not acknowledged before a crash, oldest first: sent again before anything else.
     pub(crate) again: VecDeque<(Produced, Rc<[u8]>)>,
 }
 
 impl Writer {
+    pub(crate) fn new(epoch: i16) -> Self {
+        Self { epoch: ProducerEpoch(epoch), next_sequence: Sequence::ZERO, again: VecDeque::new() }
+    }
+
     pub(crate) fn begin_epoch(&mut self) {
-        *self = Self { epoch: self.epoch + 1, ..Self::default() };
+        *self = Self::new(self.epoch.0 + 1);
     }
 }
 
 /// The writers of one partition.
 #[derive(Default)]
 pub(crate) struct Writers {
-    pub(crate) writers: BTreeMap<i64, Writer>,
+    pub(crate) writers: BTreeMap<ProducerId, Writer>,
     /// The log may have forgotten one, because of a cut or of the bound.
     pub(crate) may_be_forgotten: bool,
     /// More writers than are remembered: also the first batch of an epoch may be taken for a new one when it is sent again.
@@ -41,7 +44,7 @@ pub(crate) struct Writers {
 
 impl Writers {
     /// Whether a writer may send one batch more.
-    pub(crate) fn has_room(&self, id: i64, batches: &[Batch], acknowledged_end: u64) -> bool {
+    pub(crate) fn has_room(&self, id: ProducerId, batches: &[Batch], acknowledged_end: u64) -> bool {
         let unanswered = batches.iter().filter(|batch| batch.is_by(id) && batch.next > acknowledged_end);
         unanswered.count() < IN_FLIGHT_MAX
     }
@@ -70,7 +73,7 @@ impl Writers {
 
     /// What the log remembers is what `batches`, all that it holds, imply.
     pub(crate) fn check(&self, key: PartitionKey, batches: &[Batch], found: &Producers) {
-        let mut rows: BTreeMap<i64, Vec<(Produced, u64)>> = BTreeMap::new();
+        let mut rows: BTreeMap<ProducerId, Vec<(Produced, u64)>> = BTreeMap::new();
         for (produced, base) in batches.iter().filter_map(|batch| Some((batch.produced?, batch.base))) {
             let row = rows.entry(produced.id).or_default();
             let follows = row
