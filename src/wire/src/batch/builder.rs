@@ -4,7 +4,9 @@ use rkyv::vec::ArchivedVec;
 use thiserror::Error;
 
 use crate::AlignedVec;
-use crate::batch::record::{ArchivedRecord, Blob, PlacedArray, PlacedHeader, PlacedRecord, PlacedRoot, write_array, write_root};
+use crate::batch::record::{
+    ArchivedRecord, PlacedHeader, PlacedRecord, PlacedRoot, place_blob, place_headers, write_array, write_root,
+};
 use crate::batch::{BatchHeader, PayloadKind, TimestampKind};
 use crate::checksum::crc32c;
 use crate::compression::{Compression, compress_append};
@@ -160,9 +162,9 @@ impl BatchBuilder {
             self.max_timestamp_ms = timestamp.0;
         }
         self.max_timestamp_ms = self.max_timestamp_ms.max(timestamp.0);
-        let key = key.map(|bytes| self.place(bytes));
-        let value = value.map(|bytes| self.place(bytes));
-        let headers = self.place_headers(headers);
+        let key = key.map(|bytes| place_blob(bytes, &mut self.buffer));
+        let value = value.map(|bytes| place_blob(bytes, &mut self.buffer));
+        let headers = place_headers(headers.iter().copied(), &mut self.headers, &mut self.buffer);
         let offset_delta = self.records.len() as u32;
         self.records.push(PlacedRecord { timestamp_delta_ms, offset_delta, key, value, headers });
         Ok(())
@@ -186,28 +188,6 @@ impl BatchBuilder {
             return Err(PushError::TooLarge { message_bytes, message_bytes_max });
         }
         Ok(message_bytes)
-    }
-
-    fn place(&mut self, bytes: &[u8]) -> Blob {
-        let position = self.buffer.len();
-        self.buffer.extend_from_slice(bytes);
-        Blob { position, length: bytes.len() }
-    }
-
-    fn place_headers(&mut self, headers: &[(&str, Option<&[u8]>)]) -> Option<PlacedArray> {
-        if headers.is_empty() {
-            return None;
-        }
-        let mut placed = std::mem::take(&mut self.headers);
-        for (name, value) in headers {
-            let name = self.place(name.as_bytes());
-            let value = value.map(|bytes| self.place(bytes));
-            placed.push(PlacedHeader { name, value });
-        }
-        let array = write_array(&placed, &mut self.buffer);
-        placed.clear();
-        self.headers = placed;
-        Some(array)
     }
 
     /// Number of records.

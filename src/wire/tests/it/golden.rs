@@ -113,6 +113,23 @@ fn check_sample_batch(golden: &[u8], compression: Compression) {
     );
 }
 
+/// What compaction leaves: of a batch with records, and for batches without.
+#[test]
+fn compacted_batches() {
+    let batch = samples::batch(Compression::None);
+    let written = BatchView::new(&batch).unwrap().retain(|record| record.offset.0 % 2 == 0).unwrap();
+    let golden = aligned(&check_bytes("batch_retained", &written));
+    assert!(golden.as_slice() == written.as_slice(), "the bytes of version 1 have changed");
+    let view = BatchView::new(&golden).unwrap();
+    let offsets: Vec<u64> = view.records().map(|record| record.offset.0 & 0xff).collect();
+    assert_eq!((offsets, view.header().last_offset_delta), (vec![6, 8, 10], 4));
+    let empty = batch::empty_batch(Offset(77), Offset(99), LeaderEpoch(3));
+    let golden = aligned(&check_bytes("batch_empty", &empty));
+    assert!(golden.as_slice() == empty.as_slice(), "the bytes of version 1 have changed");
+    let view = BatchView::new(&golden).unwrap();
+    assert_eq!((view.records().len(), view.header().next_offset()), (0, Offset(100)));
+}
+
 #[test]
 fn padding_batch() {
     let mut bytes = vec![0xee; 112];
