@@ -30,7 +30,7 @@ use shards::{
 use std::{rc::Rc, time::Duration};
 use wire::{
     Api, BatchError, BatchHeader, BatchView, ErrorCode, FrameHeader, PartitionKey, PayloadKind, ProducePartition, ProduceRequest,
-    TimestampMs,
+    ProducerEpoch, TimestampMs,
 };
 
 /// Batches of one partition with their checked headers.
@@ -205,6 +205,11 @@ impl Append {
     /// Appends the batches without waiting: all of them, or none. Gives itself back when the log's queue is full; any other refusal is
     /// answered.
     fn try_now(self, shard: &Shard) -> Result<(), (Append, AppendError)> {
+        if let Some(epoch) = self.fenced_by(shard) {
+            let message = format!("a later instance of the producer has begun: its epoch is {epoch}");
+            self.slot.refuse(self.partition.key, ErrorCode::ProducerFenced, Some(message));
+            return Ok(());
+        }
         let partition = &self.partition;
         let append_time = partition.sets_append_time().then(|| TimestampMs(clock::wall_ms()));
         match partition.log.append_all(&self.batches, LEADER_EPOCH, append_time) {
@@ -226,6 +231,12 @@ impl Append {
                 Ok(())
             }
         }
+    }
+
+    /// The epoch of a later instance of the named producer whose batches these are. All of them: the log takes no others together.
+    fn fenced_by(&self, shard: &Shard) -> Option<ProducerEpoch> {
+        let (first, _) = self.batches.first()?;
+        shard.fences.borrow().fencing(first)
     }
 
     fn refuse(self, error: &AppendError) {

@@ -1,7 +1,7 @@
 //! A request to the code that answers it.
 
 use super::{Connection, Incoming, Refused, hello};
-use crate::{admin, append, fetch, offsets, shard::Shard};
+use crate::{admin, append, fetch, offsets, producers, shard::Shard};
 use shards::executor;
 use std::{future::Future, rc::Rc};
 use wire::{Api, ErrorCode, FetchRequest, FrameHeader};
@@ -27,12 +27,13 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
         Api::DescribeTopic => start(admin::describe_topic(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeCluster => start(admin::describe_cluster(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeConfig => start(admin::describe_config(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::InitProducer => start(producers::init(Rc::clone(shard), incoming.decode()?, incoming)),
         unserved => Err(not_served(unserved.code())),
     }
 }
 
 /// The requests that are answered here, which is what Hello names.
-pub(super) const SERVED: [Api; 12] = [
+pub(super) const SERVED: [Api; 13] = [
     Api::Hello,
     Api::Metadata,
     Api::CreateTopic,
@@ -45,6 +46,7 @@ pub(super) const SERVED: [Api; 12] = [
     Api::ListOffsets,
     Api::DescribeCluster,
     Api::DescribeConfig,
+    Api::InitProducer,
 ];
 
 pub(super) fn not_served(code: u16) -> Refused {

@@ -11,6 +11,7 @@ mod long_poll;
 mod overload;
 mod placement;
 mod produce_fetch;
+mod producers;
 mod refusals;
 mod restart;
 mod sizes;
