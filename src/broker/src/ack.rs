@@ -169,7 +169,7 @@ pub(crate) struct Placed {
     pub(crate) last: Offset,
 }
 
-/// Takes over an append that has its offsets: answered at once in a relaxed topic, when durable in a stable one.
+/// Takes over an append that has its offsets, or had them before: answered at once in a relaxed topic, when durable in a stable one.
 pub(crate) fn appended(shard: &Shard, partition: &Partition, placed: Placed, append_time: Option<TimestampMs>, slot: Slot) {
     let relaxed = partition.log.options().durability == commit_log::Durability::Relaxed;
     let end = placed.last.plus(1);
@@ -190,9 +190,15 @@ pub(crate) fn appended(shard: &Shard, partition: &Partition, placed: Placed, app
         slot.fill(reply);
         return;
     }
+    if end <= partition.log.watermarks().durable_end {
+        // Sent again, and durable since.
+        slot.fill(reply);
+        return;
+    }
     let mut waiters = partition.waiters.borrow_mut();
-    assert!(waiters.back().is_none_or(|last| last.end < end), "appends are answered in the order of their offsets");
-    waiters.push_back(Waiter { end, slot, reply });
+    // Mostly the last. What is sent again stands among those that wait, beside the one that was sent first.
+    let place = waiters.partition_point(|waiter| waiter.end <= end);
+    waiters.insert(place, Waiter { end, slot, reply });
 }
 
 /// The log's report after each commit: everything below `durable_end` is on stable storage.

@@ -9,7 +9,7 @@ use crate::{
     connection::Incoming,
     fetch::reply_memory,
     mail::{Answer, Call},
-    metadata::{Command, Refusal, Topic, TopicRequest},
+    metadata::{Answered, Command, Refusal, Request, Topic, TopicRequest},
     partition::LEADER_EPOCH,
     shard::{ASKED_MAX, Shard},
 };
@@ -27,7 +27,7 @@ use wire::{
 pub(crate) async fn create_topic(shard: Rc<Shard>, request: CreateTopicRequest, incoming: Incoming) {
     let validate_only = request.validate_only;
     let create = TopicRequest::Create { name: request.name, config: request.config, validate_only };
-    let reply = match ask_metadata(&shard, create).await {
+    let reply = match change_topic(&shard, create).await {
         Ok(topic) => {
             let id = if validate_only { TopicId([0; 16]) } else { topic.id };
             CreateTopicReply { error: ErrorCode::None, message: None, id }
@@ -40,7 +40,7 @@ pub(crate) async fn create_topic(shard: Rc<Shard>, request: CreateTopicRequest, 
 /// Changes a topic.
 pub(crate) async fn alter_topic(shard: Rc<Shard>, request: AlterTopicRequest, incoming: Incoming) {
     let AlterTopicRequest { name, changes, validate_only } = request;
-    let reply = match ask_metadata(&shard, TopicRequest::Alter { name, changes, validate_only }).await {
+    let reply = match change_topic(&shard, TopicRequest::Alter { name, changes, validate_only }).await {
         Ok(topic) => AlterTopicReply { error: ErrorCode::None, message: None, config: topic.config.clone() },
         Err(refusal) => AlterTopicReply { error: refusal.code, message: Some(refusal.message), config: TopicConfig::default() },
     };
@@ -49,20 +49,28 @@ pub(crate) async fn alter_topic(shard: Rc<Shard>, request: AlterTopicRequest, in
 
 /// Removes a topic.
 pub(crate) async fn delete_topic(shard: Rc<Shard>, request: DeleteTopicRequest, incoming: Incoming) {
-    let reply = match ask_metadata(&shard, TopicRequest::Delete { name: request.name }).await {
+    let reply = match change_topic(&shard, TopicRequest::Delete { name: request.name }).await {
         Ok(_) => DeleteTopicReply { error: ErrorCode::None, message: None },
         Err(refusal) => DeleteTopicReply { error: refusal.code, message: Some(refusal.message) },
     };
     incoming.into_reply_to().send(&reply);
 }
 
+/// A request about topics.
+pub(crate) async fn change_topic(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
+    match ask_metadata(shard, Request::Topic(request)).await? {
+        Answered::Topic(topic) => Ok(topic),
+        other @ Answered::Producer(_) => unreachable!("a topic was asked for, and the answer is {other:?}"),
+    }
+}
+
 /// Asks the metadata thread and waits: for the journal, then for every shard.
-pub(crate) async fn ask_metadata(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
+pub(crate) async fn ask_metadata(shard: &Rc<Shard>, request: Request) -> Result<Answered, Refusal> {
     if shard.is_stopping() {
         return Err(Refusal::new(ErrorCode::ShuttingDown, ErrorCode::ShuttingDown.text()));
     }
     if shard.asked.borrow().len() >= ASKED_MAX {
-        let message = format!("{ASKED_MAX} changes of topics wait on this shard");
+        let message = format!("{ASKED_MAX} requests to the metadata thread wait on this shard");
         return Err(Refusal::new(ErrorCode::Overloaded, message));
     }
     let ticket = shard.new_ticket();

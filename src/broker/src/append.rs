@@ -21,7 +21,7 @@ use crate::{
     router::{Route, route},
     shard::Shard,
 };
-use commit_log::AppendError;
+use commit_log::{AppendError, ProducerError};
 use shards::{
     ShardId,
     buffer::{self, BufferMut, Portable, Shared},
@@ -30,8 +30,8 @@ use shards::{
 };
 use std::{rc::Rc, time::Duration};
 use wire::{
-    Api, BatchError, BatchHeader, BatchView, ErrorCode, FrameHeader, PartitionKey, PayloadKind, ProducePartition, ProducePartitionReply, ProduceRequest,
-    TimestampMs,
+    Api, BatchError, BatchHeader, BatchView, ErrorCode, FrameHeader, PartitionKey, PayloadKind, ProducePartition,
+    ProducePartitionReply, ProduceRequest, ProducerEpoch, TimestampMs,
 };
 
 /// Batches of one partition with their checked headers.
@@ -206,14 +206,23 @@ impl Append {
     /// Appends the batches without waiting: all of them, or none. Gives itself back when the log's queue is full; any other refusal is
     /// answered.
     fn try_now(self, shard: &Shard) -> Result<(), (Append, AppendError)> {
+        if let Some(epoch) = self.fenced_by(shard) {
+            let message = format!("a later instance of the producer has begun: its epoch is {epoch}");
+            self.slot.refuse(self.partition.key, ErrorCode::ProducerFenced, Some(message));
+            return Ok(());
+        }
         let partition = &self.partition;
         let append_time = partition.sets_append_time().then(|| TimestampMs(clock::wall_ms()));
         match partition.log.append_all(&self.batches, LEADER_EPOCH, append_time) {
             Ok(appended) => {
-                let bytes: usize = self.batches.iter().map(|(_, bytes)| bytes.len()).sum();
-                let records: u64 = self.batches.iter().map(|(header, _)| u64::from(header.record_count)).sum();
-                partition.counters.appended(bytes, self.batches.len(), records);
+                if !appended.is_duplicate {
+                    let bytes: usize = self.batches.iter().map(|(_, bytes)| bytes.len()).sum();
+                    let records: u64 = self.batches.iter().map(|(header, _)| u64::from(header.record_count)).sum();
+                    partition.counters.appended(bytes, self.batches.len(), records);
+                }
                 let placed = Placed { first: appended.base_offset, last: appended.last_offset };
+                // When a batch that is sent again was appended first, nobody remembers.
+                let append_time = append_time.filter(|_| !appended.is_duplicate);
                 ack::appended(shard, partition, placed, append_time, self.slot);
                 Ok(())
             }
@@ -223,6 +232,12 @@ impl Append {
                 Ok(())
             }
         }
+    }
+
+    /// The epoch of a later instance of the named producer whose batches these are. All of them: the log takes no others together.
+    fn fenced_by(&self, shard: &Shard) -> Option<ProducerEpoch> {
+        let (first, _) = self.batches.first()?;
+        shard.fences.borrow().fencing(first)
     }
 
     fn refuse(self, error: &AppendError) {
@@ -264,9 +279,21 @@ fn refuse(key: PartitionKey, slot: Slot, error: &AppendError) {
     let code = match error {
         AppendError::Full { .. } | AppendError::Truncating => ErrorCode::Overloaded,
         AppendError::DiskFull { .. } => ErrorCode::DiskFull,
+        AppendError::Producer(error) => producer_code(error),
         AppendError::Deleted => ErrorCode::UnknownTopicOrPartition,
         AppendError::Closing => ErrorCode::ShuttingDown,
         AppendError::Failed(_) => ErrorCode::StorageFailed,
     };
     slot.refuse(key, code, Some(error.to_string()));
+}
+
+fn producer_code(error: &ProducerError) -> ErrorCode {
+    match error {
+        ProducerError::OutOfOrder { .. } => ErrorCode::OutOfOrderSequence,
+        ProducerError::Fenced { .. } => ErrorCode::ProducerFenced,
+        ProducerError::Unknown { .. } => ErrorCode::UnknownProducer,
+        // Sent one by one they are answered: a client that hears this of several batches does so.
+        ProducerError::PartlyStored { .. } | ProducerError::Mixed => ErrorCode::InvalidRequest,
+        ProducerError::Invalid { .. } => ErrorCode::InvalidBatch,
+    }
 }

@@ -169,6 +169,8 @@ pub struct Log {
     pub free_bytes_resume: ByteSize,
     /// A relaxed topic's messages are on stable storage within this time.
     pub relaxed_within: Span,
+    /// An idempotent producer that appends nothing to a partition for this long is forgotten there.
+    pub producers_kept: Span,
     /// Segment file handles one shard keeps open.
     pub open_files_max: Auto<u32>,
     /// The file `corelane tune iobench` wrote; empty means `io.toml` in each disk's folder, if there.
@@ -283,6 +285,7 @@ impl Default for Log {
             free_bytes_min: ByteSize::mib(1024),
             free_bytes_resume: ByteSize::mib(2048),
             relaxed_within: Span::milliseconds(50),
+            producers_kept: Span::milliseconds(commit_log::limits::PRODUCER_IDLE_MS_MAX_DEFAULT),
             open_files_max: Auto::Auto,
             io_profile: PathBuf::new(),
         }

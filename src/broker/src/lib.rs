@@ -7,6 +7,7 @@
 //!  connection.rs ─► append.rs ─► router.rs ─► commit_log ─► ack.rs ─► reply
 //!        │                          └ one hop (calls.rs, mail.rs) to the shard that owns the partition
 //!        ├────────► fetch.rs ── reads, or waits until a high watermark moves
+//!        ├────────► producers.rs ── identities for producers; older instances of named ones are fenced
 //!        └────────► admin.rs ── the copy of the catalog (topics.rs); changes go to metadata.rs
 //! ```
 //!
@@ -38,6 +39,7 @@ mod metrics;
 mod offsets;
 mod partition;
 mod process;
+mod producers;
 mod router;
 mod shard;
 mod start;

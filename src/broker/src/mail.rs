@@ -2,7 +2,7 @@
 
 use crate::{
     connection::Counted,
-    metadata::{Change, Refusal, Topic},
+    metadata::{Answered, Change, Refusal},
 };
 use commit_log::PartitionState;
 use shards::{buffer::Portable, net::Handover};
@@ -65,8 +65,8 @@ pub(crate) enum Mail {
     MetadataAnswer {
         /// The request's number on this shard.
         ticket: u64,
-        /// The topic as it is now, or why not.
-        result: Result<Arc<Topic>, Refusal>,
+        /// What it came to, or why not.
+        result: Result<Answered, Refusal>,
     },
     /// Stop accepting, answer what is in progress, say when done.
     Drain,

@@ -1,4 +1,4 @@
-//! Topics: one writer, durable before visible, the same order on every shard.
+//! Topics and producers: one writer, durable before visible, the same order on every shard.
 //!
 //! ```text
 //!  shard: create "orders" ─► writer thread: allowed? ─► journal, fsync ─► broadcast ─► each shard: copy, then its partitions
@@ -14,6 +14,7 @@
 
 mod catalog;
 mod journal;
+mod producers;
 mod rules;
 mod store;
 mod topic;
@@ -21,7 +22,8 @@ mod writer;
 
 pub(crate) use catalog::{Change, Refusal};
 pub use journal::JournalError;
+pub(crate) use producers::NamedProducer;
 pub use store::MetadataError;
 pub(crate) use store::Store;
 pub(crate) use topic::Topic;
-pub(crate) use writer::{Command, TopicRequest, Writer};
+pub(crate) use writer::{Answered, Command, Request, TopicRequest, Writer};

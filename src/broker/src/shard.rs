@@ -17,9 +17,10 @@ use crate::{
     counters::{ShardCounters, TopicCounters},
     groups::Coordinators,
     mail::Mail,
-    metadata::{Refusal, Topic},
+    metadata::{Answered, Refusal},
     partition::Partition,
     process::Process,
+    producers::Fences,
     topics::Topics,
 };
 use commit_log::ShardLog;
@@ -46,6 +47,8 @@ pub(crate) struct Shard {
     pub(crate) mesh: Mesh<Mail>,
     pub(crate) log: ShardLog,
     pub(crate) topics: RefCell<Topics>,
+    /// The latest instances of named producers.
+    pub(crate) fences: RefCell<Fences>,
     pub(crate) partitions: RefCell<HashMap<PartitionKey, Rc<Partition>>>,
     pub(crate) topic_counters: RefCell<HashMap<TopicId, Rc<TopicCounters>>>,
     pub(crate) coordinators: Coordinators,
@@ -73,7 +76,7 @@ pub(crate) struct Shard {
 }
 
 /// What the metadata thread answers.
-pub(crate) type Asked = Result<Arc<Topic>, Refusal>;
+pub(crate) type Asked = Result<Answered, Refusal>;
 
 /// Requests of one shard that the metadata thread may have waiting.
 pub(crate) const ASKED_MAX: usize = 256;
@@ -99,6 +102,7 @@ impl Shard {
             mesh,
             log,
             topics: RefCell::new(topics),
+            fences: RefCell::default(),
             partitions: RefCell::default(),
             topic_counters: RefCell::default(),
             coordinators: Coordinators::default(),

@@ -186,6 +186,7 @@ pub fn start(config: Config) -> Result<BrokerHandle, BrokerError> {
         version: catalog.version(),
         topics: catalog.topics().cloned().collect(),
         deleting: catalog.deleting().cloned().collect(),
+        producers: catalog.named_producers().cloned().collect(),
     });
     let mut options = RunOptions::new(plan.cores.clone());
     options.io_memory_bytes = usize::try_from(plan.io_bytes).expect("a size of memory fits the address space");

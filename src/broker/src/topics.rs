@@ -104,7 +104,7 @@ impl Topics {
                 self.partitions -= u64::from(before.topic.config.partitions);
                 Some(before)
             }
-            Change::Purged(_) => None,
+            Change::Purged(_) | Change::ProducerIds { .. } | Change::Producer(_) | Change::ProducerForgotten(_) => None,
         }
     }
 

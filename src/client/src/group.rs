@@ -216,6 +216,8 @@ impl GroupConsumer {
             let keys: Vec<_> = state.core.partitions().collect();
             let positions = keys.iter().filter_map(|key| Some((*key, state.core.position(*key)?))).collect();
             state.commits.push(Commit { positions, done });
+            // It may all be committed already.
+            state.answer_commits();
         }
         self.shared.wake.notify_one();
         committed.await.unwrap_or_else(|_| Err(ClientError::closed("commit")))

@@ -3,11 +3,13 @@
 use std::rc::Rc;
 
 use shards::buffer::Shared;
+use shards::clock;
 use wire::batch::{BatchHeader, HEADER_BYTES};
-use wire::{LeaderEpoch, Offset, TimestampMs};
+use wire::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 use crate::format::record::{Entry, Record};
-use crate::partition::{Partition, PendingBatch};
+use crate::partition::{Inner, Partition, PendingBatch};
+use crate::producers::{Produced, ProducerError, Verdict};
 use crate::shard::Shard;
 use crate::{Durability, LogFailed};
 
@@ -21,6 +23,8 @@ pub struct Appended {
     pub last_offset: Offset,
     /// Exchange it for durability with [`crate::PartitionLog::durable`].
     pub ticket: Ticket,
+    /// An idempotent producer sent the batches again: they are in the log already, at these offsets.
+    pub is_duplicate: bool,
 }
 
 /// A place in a partition's order.
@@ -54,6 +58,9 @@ pub enum AppendError {
     /// A truncation of this partition is under way.
     #[error("the partition is being truncated")]
     Truncating,
+    /// What an idempotent producer sends does not follow what it sent before.
+    #[error(transparent)]
+    Producer(#[from] ProducerError),
     /// The partition is deleted.
     #[error("the partition is deleted")]
     Deleted,
@@ -70,12 +77,13 @@ impl AppendError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Full { .. } | Self::DiskFull { .. } | Self::Truncating => true,
-            Self::Deleted | Self::Closing | Self::Failed(_) => false,
+            Self::Producer(_) | Self::Deleted | Self::Closing | Self::Failed(_) => false,
         }
     }
 }
 
-/// Gives `batches` (each whole and verified, with its header) the next offsets of `partition`, back to back: all of them, or none.
+/// Gives `batches` (each whole and verified, with its header) the next offsets of `partition`, back to back: all of them, or none. Batches of an
+/// idempotent producer that the log holds already get the offsets that they have.
 pub(crate) fn append_all(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
@@ -90,7 +98,10 @@ pub(crate) fn append_all(
         assert!(header.record_count > 0, "a padding batch takes no offsets and is not appended");
     }
     let length = batches.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-    shard.admit(length)?;
+    let is_produced = batches.iter().any(|(header, _)| header.producer_id != ProducerId::NONE);
+    if !is_produced {
+        shard.admit(length)?;
+    }
     let mut inner = partition.inner.borrow_mut();
     if inner.deleted {
         return Err(AppendError::Deleted);
@@ -99,8 +110,34 @@ pub(crate) fn append_all(
         return Err(AppendError::Truncating);
     }
 
+    let produced = if is_produced {
+        let now_ms = clock::wall_ms();
+        let place = match judge(shard, &inner, batches, now_ms)? {
+            Verdict::New(place) => place,
+            Verdict::Duplicate { base_offset, last_offset } => {
+                let ticket = Ticket { end: last_offset.plus(1) };
+                return Ok(Appended { base_offset, last_offset, ticket, is_duplicate: true });
+            }
+        };
+        // A duplicate takes no room, so that only what is new has to wait for it.
+        shard.admit(length)?;
+        Some((place, now_ms))
+    } else {
+        None
+    };
+
     // From here on nothing refuses.
     let base = inner.marks.appended_end;
+    if let Some((place, now_ms)) = produced {
+        let offsets = batches.iter().scan(base, |end, (header, _)| {
+            let base_offset = *end;
+            *end = end.plus(u64::from(header.last_offset_delta) + 1);
+            Some((Produced::of(header)?, base_offset))
+        });
+        let count = inner.producers.len();
+        inner.producers.appended(place, offsets, now_ms, shard.producers_max(count));
+        shard.producers_changed(count, inner.producers.len());
+    }
     let newest = inner.epochs.latest().map(|start| start.epoch);
     if newest != Some(epoch) {
         assert!(newest < Some(epoch), "epochs only grow: {newest:?} then {epoch:?}");
@@ -132,7 +169,24 @@ pub(crate) fn append_all(
         Durability::Relaxed if first => shard.make_ready_later(partition),
         Durability::Stable | Durability::Relaxed => {}
     }
-    Ok(Appended { base_offset: base, last_offset: Offset(end.0 - 1), ticket: Ticket { end } })
+    Ok(Appended { base_offset: base, last_offset: Offset(end.0 - 1), ticket: Ticket { end }, is_duplicate: false })
+}
+
+/// What is to become of batches of which one at least names a producer.
+fn judge(shard: &Shard, inner: &Inner, batches: &[(BatchHeader, Shared)], now_ms: i64) -> Result<Verdict, AppendError> {
+    // A failed or closing log answers nothing, not even what it has.
+    shard.failure.check()?;
+    if shard.closing.get() {
+        return Err(AppendError::Closing);
+    }
+    let produced = batches.iter().map(|(header, _)| Produced::of(header));
+    let verdict = inner.producers.judge(produced, shard.producer_idle_before_ms(now_ms));
+    shard.counters.add(|stats| match verdict {
+        Ok(Verdict::New(_)) => {}
+        Ok(Verdict::Duplicate { .. }) => stats.duplicate_appends += 1,
+        Err(_) => stats.producer_refusals += 1,
+    });
+    Ok(verdict?)
 }
 
 fn has_large(batches: &[(BatchHeader, Shared)], threshold: u64) -> bool {

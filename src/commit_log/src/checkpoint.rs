@@ -11,7 +11,7 @@
 use std::rc::Rc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use shards::{disk, executor};
+use shards::{clock, disk, executor};
 
 use crate::background::FLUSHES_IN_FLIGHT_MAX;
 use crate::failure::LogFailed;
@@ -101,6 +101,7 @@ async fn states(shard: &Rc<Shard>) -> Result<States, LogFailed> {
     let mut writer = CheckpointWriter::new(&shard.disk);
     let mut oldest_block = u64::MAX;
     let mut is_deleting = false;
+    let idle_before_ms = shard.producer_idle_before_ms(clock::wall_ms());
     let mut moved = shard.moved.borrow().clone().into_iter().peekable();
     for partition in all(shard) {
         while let Some(state) = moved.next_if(|state| state.key < partition.key) {
@@ -117,6 +118,9 @@ async fn states(shard: &Rc<Shard>) -> Result<States, LogFailed> {
             if let Some(active) = inner.active.as_mut() {
                 active.noted = false;
             }
+            let producers = inner.producers.len();
+            inner.producers.forget_idle(idle_before_ms);
+            shard.producers_changed(producers, inner.producers.len());
             if let Some(block) = inner.oldest_block() {
                 oldest_block = oldest_block.min(block);
             }

@@ -14,6 +14,7 @@
 //! - Bytes from the disk are input: decoding returns a typed error, allocates nothing that the bytes given do not back, and never panics.
 
 mod bytes;
+mod producers_section;
 
 pub mod block;
 pub mod checkpoint;

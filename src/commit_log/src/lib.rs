@@ -21,6 +21,8 @@
 //! - Batches of a partition stand in its segments in offset order without a hole.
 //! - The first failed write stops the shard's log for good ([`LogFailed`]). Nothing is retried.
 //! - Bytes from the disk are input: checked before they leave, and a bad one is a value ([`ReadError::Corrupt`]).
+//! - A batch of an idempotent producer that is sent again gets the offsets that it has. Who appended what last is part of the log: checkpointed,
+//!   recovered, cut with it.
 //! - A partition at rest is a struct: no file handle, no task, no buffer.
 //!
 //! Absent on purpose: leaders, peers, sockets. Who may append, and what replicas have, is decided by the caller.
@@ -48,6 +50,7 @@ mod options;
 mod partition;
 mod partition_log;
 mod partition_state;
+mod producers;
 mod read_cache;
 mod reader;
 mod recovery;
@@ -81,6 +84,7 @@ pub use histogram::{HISTOGRAM_BOUNDS, HistogramCounts};
 pub use options::{Durability, LogOptions, PartitionOptions};
 pub use partition_log::{PartitionLog, SegmentInfo};
 pub use partition_state::{OffsetRange, PartitionState, SegmentState};
+pub use producers::{Produced, Producer, ProducerBatch, ProducerError, Producers, Seen};
 pub use reader::ReadError;
 pub use recovery::{RecoverError, Recovered, RecoveryReport, newest, recover};
 pub use retire::retire;

@@ -67,6 +67,24 @@ pub const EPOCHS_PER_PARTITION_MAX: u32 = 10_000;
 /// Lost ranges remembered for one partition; more are merged into one.
 pub const LOST_RANGES_PER_PARTITION_MAX: usize = 64;
 
+/// Batches that an idempotent producer may have in flight in one partition: so many are recognised when they are sent again.
+pub const PRODUCER_BATCHES: usize = 5;
+
+/// Batches of a producer that are remembered: those it may have in flight, and as many before them that are durable, so that a crash or a truncation of
+/// all that was in flight leaves what a retry may name.
+pub const PRODUCER_BATCHES_KEPT: usize = 2 * PRODUCER_BATCHES;
+
+/// Producers remembered for one partition. More than that append to one partition at a time only in very large fleets; the one whose last append is the
+/// longest ago is forgotten, and has to begin a new epoch when it comes again. 300 KiB.
+pub const PRODUCERS_PER_PARTITION_MAX: usize = 2_000;
+
+/// Producers remembered in all partitions of a shard: 40 MiB, also in each checkpoint. At this bound a partition that gets another one forgets one of its
+/// own.
+pub const PRODUCERS_PER_SHARD_MAX: usize = 1 << 18;
+
+/// A producer that appended nothing to a partition for that long is forgotten there: far longer than any retry goes on.
+pub const PRODUCER_IDLE_MS_MAX_DEFAULT: u64 = 7 * 24 * 3600 * 1000;
+
 const _: () = {
     assert!(WAL_FILE_BYTES <= WAL_FILE_BYTES_MAX);
     assert!(WAL_FILE_BYTES.is_multiple_of(crate::format::BLOCK_BYTES as u64));
@@ -79,4 +97,6 @@ const _: () = {
     assert!(wire::limits::SEGMENT_BYTES_MAX + wire::limits::BATCH_BYTES_MAX as u64 + MIB <= SEGMENT_FILE_BYTES_MAX);
     assert!(INDEX_INTERVAL_BYTES >= 64 * KIB && INDEX_INTERVAL_BYTES <= 256 * KIB);
     assert!(CHECKPOINT_BYTES_MAX <= u32::MAX as u64);
+    assert!(PRODUCERS_PER_SHARD_MAX as u64 * 160 < CHECKPOINT_BYTES_MAX / 16, "a checkpoint has room for every producer");
+    assert!(PRODUCER_BATCHES_KEPT <= u8::MAX as usize);
 };

@@ -71,6 +71,12 @@ pub struct LogOptions {
     pub free_bytes_min: u64,
     /// Above this much free space appends are accepted again.
     pub free_bytes_resume: u64,
+    /// Idempotent producers remembered for one partition: more, and the one whose last append is the longest ago is forgotten.
+    pub producers_per_partition_max: usize,
+    /// Those of all partitions together: more, and a partition forgets one of its own for each new one.
+    pub producers_max: usize,
+    /// One that appended nothing to a partition for that long, by the broker's clock, is forgotten there.
+    pub producer_idle_ms_max: u64,
     /// Rate at which sealed segments are checked at rest; 0: not at all.
     pub scrub_bytes_per_second: u64,
     /// Between two passes of that check, and before the first.
@@ -98,6 +104,9 @@ impl Default for LogOptions {
             open_files_max: 512,
             free_bytes_min: 1 << 30,
             free_bytes_resume: 2 << 30,
+            producers_per_partition_max: limits::PRODUCERS_PER_PARTITION_MAX,
+            producers_max: limits::PRODUCERS_PER_SHARD_MAX,
+            producer_idle_ms_max: limits::PRODUCER_IDLE_MS_MAX_DEFAULT,
             scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND_DEFAULT,
             scrub_pause_ms: limits::SCRUB_PAUSE_MS_DEFAULT,
         }
@@ -128,6 +137,10 @@ impl LogOptions {
         assert!(
             self.tail_cache_bytes_max <= self.unflushed_bytes_max,
             "what is kept for readers is no reason for appends to wait"
+        );
+        assert!(
+            (1..=limits::PRODUCERS_PER_PARTITION_MAX).contains(&self.producers_per_partition_max),
+            "recovery keeps this many"
         );
         assert!(self.open_files_max >= 16, "a handful of files must stay open");
         assert!(self.free_bytes_resume >= self.free_bytes_min, "the marks need a distance, or appends flap");

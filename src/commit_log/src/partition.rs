@@ -25,6 +25,7 @@ use crate::direct::DirectWrites;
 use crate::epochs::Epochs;
 use crate::file_cache::SegmentKey;
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
+use crate::producers::Producers;
 use crate::segment_file::SegmentFile;
 use crate::segments::Placed;
 use crate::shard::Shard;
@@ -136,6 +137,7 @@ pub(crate) struct Inner {
     pub(crate) options: PartitionOptions,
     pub(crate) marks: Watermarks,
     pub(crate) epochs: Epochs,
+    pub(crate) producers: Producers,
     pub(crate) pending: VecDeque<PendingBatch>,
     pub(crate) pending_bytes: u64,
     pub(crate) cached: VecDeque<CachedBatch>,
@@ -180,6 +182,7 @@ impl Inner {
             options: state.options,
             marks: Watermarks::recovered(start, state.high_watermark.max(start).min(end), end),
             epochs,
+            producers: state.producers.clone(),
             pending: VecDeque::new(),
             pending_bytes: 0,
             cached: VecDeque::new(),
@@ -233,6 +236,12 @@ impl Inner {
         state.as_of_block = shard.wal.borrow().next_block() - 1;
         state.high_watermark = self.marks.high_watermark;
         state.epochs = self.epochs.clone();
+        state.producers_as_of_block = state.as_of_block;
+        if !self.producers.is_empty() {
+            // Without what is not durable: a crash may take that.
+            state.producers = self.producers.below(self.marks.durable_end);
+            state.producers_as_of_block = shard.wal.borrow().durable_block;
+        }
         state.lossy = self.lossy;
         state.lost = self.lost.clone();
         state.segments.extend(self.sealed.iter().map(SealedSegment::state));

@@ -10,6 +10,7 @@ use wire::{LeaderEpoch, Offset, PartitionKey, TimestampMs};
 use crate::append::{self, AppendError, Appended, Durable, Ticket};
 use crate::epochs::EpochStart;
 use crate::partition::Partition;
+use crate::producers::Producers;
 use crate::shard::Shard;
 use crate::{LogFailed, PartitionOptions, ReadError, Watermarks, reader, remove, truncate};
 
@@ -130,6 +131,11 @@ impl PartitionLog {
     /// Where each epoch of the kept log starts, oldest first.
     pub fn epochs(&self) -> Vec<EpochStart> {
         self.partition.inner.borrow().epochs.entries().to_vec()
+    }
+
+    /// The idempotent producers that are remembered.
+    pub fn producers(&self) -> Producers {
+        self.partition.inner.borrow().producers.clone()
     }
 
     /// Whether acknowledged data of this partition may have been lost, found by recovery.

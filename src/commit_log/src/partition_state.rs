@@ -8,6 +8,7 @@ use wire::{Offset, PartitionKey};
 use crate::PartitionOptions;
 use crate::epochs::Epochs;
 use crate::limits::LOST_RANGES_PER_PARTITION_MAX;
+use crate::producers::Producers;
 
 /// Offsets from `start` to before `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +74,10 @@ pub struct PartitionState {
     pub lost: Vec<OffsetRange>,
     /// Acknowledged data may have been lost, in `lost` or behind the end.
     pub lossy: bool,
+    /// The idempotent producers, as far as their batches were durable.
+    pub producers: Producers,
+    /// The last block whose batches they hold: those of later blocks come on top.
+    pub producers_as_of_block: u64,
 }
 
 impl PartitionState {
@@ -89,6 +94,8 @@ impl PartitionState {
             segments: Vec::new(),
             lost: Vec::new(),
             lossy: false,
+            producers: Producers::default(),
+            producers_as_of_block: 0,
         }
     }
 

@@ -63,6 +63,7 @@ pub(crate) async fn delete(shard: &Rc<Shard>, key: PartitionKey) -> Result<(), L
         inner.cached.clear();
         inner.unflushed_bytes = 0;
         inner.waiters.clear();
+        shard.producers_changed(std::mem::take(&mut inner.producers).len(), 0);
         std::mem::take(&mut inner.pending_bytes)
     };
     shard.unqueued(dropped);

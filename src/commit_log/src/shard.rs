@@ -96,6 +96,8 @@ pub(crate) struct Shard {
     pub(crate) sealing: RefCell<VecDeque<Sealing>>,
     pub(crate) counters: Counters,
     pub(crate) queue_bytes: Cell<u64>,
+    /// Idempotent producers remembered, of all partitions.
+    pub(crate) producers: Cell<usize>,
     pub(crate) free_bytes: Cell<u64>,
     pub(crate) disk_full: Cell<bool>,
     /// Appends are refused; what was accepted still becomes durable.
@@ -164,6 +166,22 @@ impl Shard {
         let queued = self.queue_bytes.get();
         assert!(queued >= bytes, "more bytes left the queue than entered it");
         self.queue_bytes.set(queued - bytes);
+    }
+
+    /// Notes how many producers a partition remembers now.
+    pub(crate) fn producers_changed(&self, before: usize, after: usize) {
+        self.producers.set(self.producers.get() - before + after);
+    }
+
+    /// How many a partition that remembers `count` may remember with one more.
+    pub(crate) fn producers_max(&self, count: usize) -> usize {
+        let of_partition = self.options.producers_per_partition_max;
+        if self.producers.get() < self.options.producers_max { of_partition } else { count.clamp(1, of_partition) }
+    }
+
+    /// A producer that has not appended since is not known any more.
+    pub(crate) fn producer_idle_before_ms(&self, now_ms: i64) -> i64 {
+        now_ms.saturating_sub_unsigned(self.options.producer_idle_ms_max)
     }
 
     /// Tells the commit loop of a partition's pending batches, if there are any.

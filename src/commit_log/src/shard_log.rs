@@ -80,9 +80,16 @@ impl ShardLog {
         let moved = start.partitions.iter().filter(|state| !owned.contains(&state.key)).cloned().collect();
         let shard = Rc::new(new_shard(options, directory, start));
         shard.moved.replace(moved);
+        // Before, they may have been on more shards.
+        let fair_share = (shard.options.producers_max / states.len().max(1)).max(1);
+        let remembered: usize = states.iter().map(|state| state.producers.len()).sum();
+        let is_too_many = remembered > shard.options.producers_max;
+        let producers_max = shard.options.producers_per_partition_max.min(if is_too_many { fair_share } else { usize::MAX });
         for state in states {
             assert!(state.boot < shard.options.boot, "the boot number is above all recovered ones");
-            let inner = Inner::recovered(&shard, &state);
+            let mut inner = Inner::recovered(&shard, &state);
+            inner.producers.keep_latest(producers_max);
+            shard.producers_changed(0, inner.producers.len());
             let other = shard.partitions.borrow_mut().insert(state.key, Partition::new(state.key, inner));
             assert!(other.is_none(), "a partition has one state: {:?}", state.key);
         }
@@ -191,6 +198,7 @@ impl ShardLog {
             wal_live_bytes: shard.wal.borrow().live_bytes(),
             disk_free_bytes: shard.free_bytes.get(),
             disk_full: shard.disk_full.get(),
+            producers: shard.producers.get() as u64,
             open_files: shard.files.len() as u64,
             partitions: shard.partitions.borrow().len() as u64,
             ..shard.counters.get()
@@ -266,6 +274,7 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         sealing: RefCell::default(),
         counters: Counters::default(),
         queue_bytes: Cell::new(0),
+        producers: Cell::new(0),
         free_bytes: Cell::new(u64::MAX),
         disk_full: Cell::new(false),
         closing: Cell::new(false),

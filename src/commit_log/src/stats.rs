@@ -12,6 +12,10 @@ pub struct LogStats {
     pub appended_batches: u64,
     /// Bytes of them, with headers.
     pub appended_bytes: u64,
+    /// Appends of idempotent producers that were in the log already.
+    pub duplicate_appends: u64,
+    /// Appends of idempotent producers that were refused: out of order, fenced, unknown.
+    pub producer_refusals: u64,
     /// Block groups written to the write-ahead log.
     pub groups: u64,
     /// Bytes of them, with padding.
@@ -58,6 +62,8 @@ pub struct LogStats {
     pub disk_free_bytes: u64,
     /// Level: appends are refused for lack of disk space.
     pub disk_full: bool,
+    /// Level: idempotent producers remembered, each once for each partition that it appended to.
+    pub producers: u64,
     /// Level: segment files open.
     pub open_files: u64,
     /// Level: partitions.

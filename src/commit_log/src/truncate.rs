@@ -91,6 +91,9 @@ fn cut_in_memory(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner, to
     }
     inner.flushed_end = inner.flushed_end.min(to.0);
     inner.epochs.truncate(to);
+    let producers = inner.producers.len();
+    inner.producers.truncate(to);
+    shard.producers_changed(producers, inner.producers.len());
     // Ends of direct writes that no block has told yet: told after the cut they would call lost what it took.
     let told_late = |record: &Record<'_>| match record.entry {
         Entry::DirectEnd(end) => record.key == partition.key && end.offset > to,

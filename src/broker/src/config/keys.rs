@@ -86,6 +86,7 @@ pub(super) const KEYS: &[Key] = &[
     key("log", "free_bytes_min", "below this much free disk producers get \"disk full\", reads go on"),
     key("log", "free_bytes_resume", "above this much free disk producers are let in again"),
     key("log", "relaxed_within", "messages of relaxed topics are on stable storage within this time"),
+    key("log", "producers_kept", "an idempotent producer that appends nothing to a partition for this long is forgotten there"),
     key("log", "open_files_max", "segment file handles one shard keeps open; auto: what RLIMIT_NOFILE allows"),
     key("log", "io_profile", "written by `corelane tune iobench`; empty: io.toml in each disk's folder, if there"),
     key("groups", "partitions", "partitions of `__groups` when it is made: its coordinators are spread over the shards"),

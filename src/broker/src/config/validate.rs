@@ -106,6 +106,8 @@ impl Config {
         size("log.free_bytes_min", log.free_bytes_min, 0, 1 << 50)?;
         size("log.free_bytes_resume", log.free_bytes_resume, log.free_bytes_min.0, 1 << 50)?;
         span("log.relaxed_within", log.relaxed_within, 1, 60_000)?;
+        // Less, and a retry could come too late to be recognised.
+        span("log.producers_kept", log.producers_kept, 600_000, 366 * 86_400_000)?;
         match log.open_files_max {
             Auto::Auto => Ok(()),
             Auto::Set(files) => count("log.open_files_max", files, 16, 1 << 20),

@@ -1,7 +1,7 @@
 //! A request to the code that answers it.
 
 use super::{Connection, Incoming, Refused, hello};
-use crate::{admin, append, fetch, groups, offsets, shard::Shard};
+use crate::{admin, append, fetch, groups, offsets, producers, shard::Shard};
 use shards::executor;
 use std::{future::Future, rc::Rc};
 use wire::{Api, ErrorCode, FetchRequest, FrameHeader};
@@ -27,6 +27,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
         Api::DescribeTopic => start(admin::describe_topic(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeCluster => start(admin::describe_cluster(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeConfig => start(admin::describe_config(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::InitProducer => start(producers::init(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::FindCoordinator => start(groups::find(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::ListGroups => start(groups::list(Rc::clone(shard), incoming.decode()?, incoming)),
         other => match groups::read(other, connection, &incoming)? {
@@ -37,7 +38,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
 }
 
 /// The requests that are answered here, which is what Hello names.
-pub(super) const SERVED: [Api; 23] = [
+pub(super) const SERVED: [Api; 24] = [
     Api::Hello,
     Api::Metadata,
     Api::CreateTopic,
@@ -50,6 +51,7 @@ pub(super) const SERVED: [Api; 23] = [
     Api::ListOffsets,
     Api::DescribeCluster,
     Api::DescribeConfig,
+    Api::InitProducer,
     Api::FindCoordinator,
     Api::GroupHeartbeat,
     Api::CommitOffsets,

@@ -1,7 +1,7 @@
 //! The answer to a request for which there was no memory within `memory.admission_wait`: "overloaded", and the connection goes on.
 
 use super::{Incoming, Refused, dispatch};
-use crate::{ack, fetch, offsets, shard::Shard};
+use crate::{ack, fetch, offsets, producers, shard::Shard};
 use wire::{
     AlterTopicReply, Api, CreateTopicReply, DeleteTopicReply, DescribeClusterReply, DescribeConfigReply, DescribeTopicReply,
     ErrorCode, FetchReply, FetchRequest, ListOffsetsReply, ListOffsetsRequest, ListTopicsReply, MetadataReply, PartitionKey,
@@ -70,6 +70,7 @@ pub(super) fn answer(shard: &Shard, incoming: Incoming) -> Result<(), Refused> {
             brokers: Vec::new(),
         }),
         Api::DescribeConfig => incoming.into_reply_to().send(&DescribeConfigReply { error: CODE, entries: Vec::new() }),
+        Api::InitProducer => incoming.into_reply_to().send(&producers::refused(CODE, message())),
         unserved => return Err(dispatch::not_served(unserved.code())),
     }
     Ok(())

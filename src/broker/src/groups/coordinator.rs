@@ -2,7 +2,7 @@
 
 use crate::{admission::within, partition::Partition, shard::Shard};
 use super::dead_letter::{self, Origin};
-use consumer_groups::{Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, RetryAction, StateRecord, Token};
+use consumer_groups::{Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, StateRecord, Token, retry::RetryAction};
 use futures_util::future::select;
 use hashbrown::HashMap;
 use shards::{
@@ -71,6 +71,7 @@ impl Coordinator {
             heartbeat_interval_ms: u32::try_from(groups.heartbeat_interval.0.as_millis()).unwrap_or(u32::MAX),
             groups_max: groups.groups_max as usize,
             offsets_retention_ms: u64::try_from(groups.offsets_retention.0.as_millis()).unwrap_or(u64::MAX),
+            ..Options::default()
         };
         Rc::new(Coordinator {
             partition,

@@ -15,7 +15,10 @@ use crate::{
     router::{Route, route},
     shard::Shard,
 };
-use consumer_groups::{DeadLetter, DeadLetterProducer, Event, GroupId, RetryAction, RetryEvent};
+use consumer_groups::{
+    Event, GroupId,
+    retry::{DeadLetter, DeadLetterProducer, RetryAction, RetryEvent},
+};
 use shards::{buffer::Shared, clock, executor};
 use std::{collections::VecDeque, rc::Rc, time::Duration};
 use wire::{
@@ -109,7 +112,7 @@ async fn partitions(shard: &Rc<Shard>, origin: PartitionKey, topic: &str) -> Res
     };
     let partitions = config.partitions;
     let create = TopicRequest::Create { name: topic.to_owned(), config, validate_only: false };
-    match admin::ask_metadata(shard, Request::Topic(create)).await {
+    match admin::change_topic(shard, create).await {
         Ok(_) => Ok(partitions),
         // Another coordinator was first: the next look finds it.
         Err(refusal) => Err(refusal),

@@ -1,6 +1,10 @@
-//! What topics there are: a pure state machine. Every change costs O(1), whatever the number of topics.
+//! What topics and producers there are: a pure state machine. Every change costs O(1), whatever the number of topics.
 
-use super::{rules, topic::Topic};
+use super::{
+    producers::{NamedProducer, Producers},
+    rules,
+    topic::Topic,
+};
 use crate::config::Limits;
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -15,6 +19,15 @@ pub(crate) enum Change {
     Deleting(Arc<Topic>),
     /// Every shard has removed the partitions of a deleted topic.
     Purged(TopicId),
+    /// Producer ids up to this one are reserved.
+    ProducerIds {
+        /// Behind the last.
+        end: i64,
+    },
+    /// A named producer is new, or has a new instance.
+    Producer(Arc<NamedProducer>),
+    /// A named producer is forgotten.
+    ProducerForgotten(Arc<NamedProducer>),
 }
 
 /// A request that the catalog refuses, with the words for the client.
@@ -47,6 +60,7 @@ pub(crate) struct Catalog {
     names: HashMap<String, TopicId>,
     deleting: HashMap<TopicId, Arc<Topic>>,
     partitions: u64,
+    pub(super) producers: Producers,
 }
 
 impl Catalog {
@@ -63,6 +77,11 @@ impl Catalog {
     /// Deleted topics whose partitions are not yet known to be gone from every shard, in no order.
     pub(crate) fn deleting(&self) -> impl Iterator<Item = &Arc<Topic>> {
         self.deleting.values()
+    }
+
+    /// The named producers, in no order.
+    pub(crate) fn named_producers(&self) -> impl Iterator<Item = &Arc<NamedProducer>> {
+        self.producers.named()
     }
 
     fn named(&self, name: &str) -> Result<&Arc<Topic>, Refusal> {
@@ -125,6 +144,9 @@ impl Catalog {
             Change::Purged(id) => {
                 self.deleting.remove(id);
             }
+            Change::ProducerIds { end } => self.producers.reserve(*end),
+            Change::Producer(producer) => self.producers.put(producer),
+            Change::ProducerForgotten(producer) => self.producers.forget(producer),
         }
     }
 
@@ -143,8 +165,8 @@ impl Catalog {
     }
 
     /// A catalog with this content.
-    pub(super) fn restored(version: u64, topics: Vec<Topic>, deleting: Vec<Topic>) -> Self {
-        let mut catalog = Catalog { version, ..Catalog::default() };
+    pub(super) fn restored(version: u64, topics: Vec<Topic>, deleting: Vec<Topic>, producers: Producers) -> Self {
+        let mut catalog = Catalog { version, producers, ..Catalog::default() };
         for topic in topics {
             catalog.put(&Arc::new(topic));
         }

@@ -11,6 +11,7 @@
 use super::{
     catalog::{Catalog, Change},
     journal::{Journal, JournalError, journal_path},
+    producers::{NamedProducer, Producers},
     topic::{StoredTopic, Topic},
 };
 use crate::data_directory::{FileError, read_checked, sync_folder_of, write_checked};
@@ -20,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use wire::{ProducerEpoch, ProducerId};
 
 /// A journal below this length is not worth a snapshot.
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
@@ -62,6 +64,19 @@ struct Snapshot {
     version: u64,
     topics: Vec<StoredTopic>,
     deleting: Vec<StoredTopic>,
+    producer_ids_end: i64,
+    producers: Vec<StoredProducer>,
+}
+
+/// The stored form of a named producer. Fields may be added with a default, never removed or given another meaning.
+#[derive(Serialize, Deserialize)]
+struct StoredProducer {
+    name: String,
+    id: i64,
+    epoch: i16,
+    continued: bool,
+    retired: Vec<i64>,
+    begun_ms: i64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -70,6 +85,9 @@ enum StoredChange {
     Put(StoredTopic),
     Deleting(StoredTopic),
     Purged(String),
+    ProducerIds(i64),
+    Producer(StoredProducer),
+    ProducerForgotten(StoredProducer),
 }
 
 /// The open store. One per process, used by one thread.
@@ -101,6 +119,7 @@ impl Store {
             }
             None => Journal::create(folder, generation)?,
         };
+        catalog.producers.opened();
         for old in generations.into_iter().filter(|old| *old != generation) {
             remove_generation(folder, old)?;
         }
@@ -134,6 +153,35 @@ impl From<&Change> for StoredChange {
             Change::Put(topic) => StoredChange::Put(StoredTopic::from(&**topic)),
             Change::Deleting(topic) => StoredChange::Deleting(StoredTopic::from(&**topic)),
             Change::Purged(id) => StoredChange::Purged(id.to_hex()),
+            Change::ProducerIds { end } => StoredChange::ProducerIds(*end),
+            Change::Producer(producer) => StoredChange::Producer(StoredProducer::from(&**producer)),
+            Change::ProducerForgotten(producer) => StoredChange::ProducerForgotten(StoredProducer::from(&**producer)),
+        }
+    }
+}
+
+impl From<&NamedProducer> for StoredProducer {
+    fn from(producer: &NamedProducer) -> Self {
+        StoredProducer {
+            name: producer.name.clone(),
+            id: producer.id.0,
+            epoch: producer.epoch.0,
+            continued: producer.is_continued,
+            retired: producer.retired.iter().map(|id| id.0).collect(),
+            begun_ms: producer.begun_ms,
+        }
+    }
+}
+
+impl From<StoredProducer> for NamedProducer {
+    fn from(stored: StoredProducer) -> Self {
+        NamedProducer {
+            name: stored.name,
+            id: ProducerId(stored.id),
+            epoch: ProducerEpoch(stored.epoch),
+            is_continued: stored.continued,
+            retired: stored.retired.into_iter().map(ProducerId).collect(),
+            begun_ms: stored.begun_ms,
         }
     }
 }
@@ -147,6 +195,9 @@ fn decode_changes(folder: &Path, record: &[u8]) -> Result<Vec<Change>, MetadataE
             StoredChange::Put(topic) => topic.into_topic().map(|topic| Change::Put(Arc::new(topic))),
             StoredChange::Deleting(topic) => topic.into_topic().map(|topic| Change::Deleting(Arc::new(topic))),
             StoredChange::Purged(id) => wire::TopicId::from_hex(&id).map(Change::Purged),
+            StoredChange::ProducerIds(end) => Some(Change::ProducerIds { end }),
+            StoredChange::Producer(producer) => Some(Change::Producer(Arc::new(producer.into()))),
+            StoredChange::ProducerForgotten(producer) => Some(Change::ProducerForgotten(Arc::new(producer.into()))),
         })
         .map(|change| change.ok_or_else(|| not_understood("a topic id is not one".to_owned())))
         .collect()
@@ -170,6 +221,7 @@ fn read_snapshot(folder: &Path, generation: u64) -> Result<(Catalog, u64), Metad
         snapshot.version,
         topics(snapshot.topics).ok_or_else(not_understood)?,
         topics(snapshot.deleting).ok_or_else(not_understood)?,
+        Producers::restored(snapshot.producer_ids_end, snapshot.producers.into_iter().map(NamedProducer::from)),
     );
     let bytes = fs::metadata(&path).map_err(|source| MetadataError::Folder { path: path.clone(), source })?.len();
     Ok((catalog, bytes))
@@ -178,10 +230,15 @@ fn read_snapshot(folder: &Path, generation: u64) -> Result<(Catalog, u64), Metad
 fn write_snapshot(folder: &Path, generation: u64, catalog: &Catalog) -> Result<u64, MetadataError> {
     let mut topics: Vec<&Arc<Topic>> = catalog.topics().collect();
     topics.sort_by_key(|topic| topic.id);
+    let mut producers: Vec<StoredProducer> =
+        catalog.named_producers().map(|producer| StoredProducer::from(&**producer)).collect();
+    producers.sort_by_key(|producer| producer.id);
     let snapshot = Snapshot {
         version: catalog.version(),
         topics: topics.into_iter().map(|topic| StoredTopic::from(&**topic)).collect(),
         deleting: catalog.deleting().map(|topic| StoredTopic::from(&**topic)).collect(),
+        producer_ids_end: catalog.producers.reserved_end(),
+        producers,
     };
     let path = snapshot_path(folder, generation);
     write_checked(&path, &snapshot)?;
@@ -254,6 +311,33 @@ mod tests {
         assert_eq!(names(&reopened), names(&catalog));
         assert_eq!(reopened.version(), catalog.version());
         assert_eq!(reopened.deleting().count(), 1);
+    }
+
+    #[test]
+    fn producers_survive_reopening_and_snapshots() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, mut catalog) = Store::open(folder.path(), false).unwrap();
+        let ask = |store: &mut Store, catalog: &mut Catalog, name: Option<&str>| {
+            let request = wire::InitProducerRequest { name: name.map(str::to_owned), current: None };
+            let (identity, changes) = catalog.producers.init(&request, 7).unwrap();
+            changes.iter().for_each(|change| catalog.apply(change));
+            if !changes.is_empty() {
+                store.append(&changes).unwrap();
+            }
+            (identity.id.0, identity.epoch.0)
+        };
+        assert_eq!(ask(&mut store, &mut catalog, None), (0, 0));
+        assert_eq!(ask(&mut store, &mut catalog, Some("a")), (1, 0));
+        assert_eq!(ask(&mut store, &mut catalog, Some("a")), (1, 1));
+        let (mut store, mut catalog) = Store::open(folder.path(), true).unwrap();
+        assert_eq!(ask(&mut store, &mut catalog, Some("a")), (1, 2));
+        let (unnamed, _) = ask(&mut store, &mut catalog, None);
+        assert!(unnamed >= 1_000, "what the first process may have given is not given again: {unnamed}");
+
+        write_snapshot(folder.path(), 1, &catalog).unwrap();
+        let (mut store, mut catalog) = Store::open(folder.path(), true).unwrap();
+        assert_eq!(ask(&mut store, &mut catalog, Some("a")), (1, 3));
+        assert!(ask(&mut store, &mut catalog, None).0 > unnamed);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 use uuid::Uuid;
-use wire::{TopicConfig, TopicConfigChanges, TopicId};
+use wire::{InitProducerRequest, ProducerIdentity, TopicConfig, TopicConfigChanges, TopicId};
 
 /// Requests journalled with one sync.
 const GROUP_MAX: usize = 256;
@@ -33,7 +33,7 @@ pub(crate) enum Command {
         /// Its number for the request.
         ticket: u64,
         /// What is asked.
-        request: TopicRequest,
+        request: Request,
     },
     /// A shard has applied the broadcast that ends with `version`.
     Applied {
@@ -46,7 +46,25 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// A change that a client wants.
+/// What a client wants.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// A change of topics.
+    Topic(TopicRequest),
+    /// An identity.
+    Producer(InitProducerRequest),
+}
+
+/// What a request came to.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    /// The topic as it is now.
+    Topic(Arc<Topic>),
+    /// The identity.
+    Producer(ProducerIdentity),
+}
+
+/// A change of topics that a client wants.
 #[derive(Debug)]
 pub(crate) enum TopicRequest {
     /// A new topic.
@@ -73,7 +91,7 @@ pub(crate) struct Writer {
 
 struct Outstanding {
     missing: usize,
-    answers: Vec<(ShardId, u64, Arc<Topic>)>,
+    answers: Vec<(ShardId, u64, Answered)>,
     deleted: Vec<TopicId>,
 }
 
@@ -118,13 +136,14 @@ impl Writer {
         for command in group {
             match command {
                 Command::Request { shard, ticket, request } => match self.decide(&request) {
-                    Ok(Decision::Change(change, topic)) => {
-                        // Applied at once, so that the next request of the group sees it; nobody else does before the sync.
-                        self.catalog.apply(&change);
-                        changes.push(change);
-                        answers.push((shard, ticket, topic));
+                    Ok(Decision::Changes(made, answer)) => {
+                        // Applied at once, so that the next request of the group sees them; nobody else does before the sync.
+                        made.iter().for_each(|change| self.catalog.apply(change));
+                        changes.extend(made);
+                        answers.push((shard, ticket, answer));
                     }
-                    Ok(Decision::Valid(topic)) => self.answer(shard, ticket, Ok(topic)),
+                    // Posted after the sync, like all of the group: it may rest on a change before it.
+                    Ok(Decision::Nothing(answer)) => self.answer(shard, ticket, Ok(answer)),
                     Err(refusal) => self.answer(shard, ticket, Err(refusal)),
                 },
                 Command::Applied { version } => self.applied(version),
@@ -145,7 +164,18 @@ impl Writer {
         self.store.compact(&self.catalog)
     }
 
-    fn decide(&self, request: &TopicRequest) -> Result<Decision, Refusal> {
+    fn decide(&mut self, request: &Request) -> Result<Decision, Refusal> {
+        match request {
+            Request::Topic(request) => self.decide_topic(request),
+            Request::Producer(request) => {
+                let (identity, changes) = self.catalog.producers.init(request, clock::wall_ms())?;
+                let answer = Answered::Producer(identity);
+                Ok(if changes.is_empty() { Decision::Nothing(answer) } else { Decision::Changes(changes, answer) })
+            }
+        }
+    }
+
+    fn decide_topic(&self, request: &TopicRequest) -> Result<Decision, Refusal> {
         let (change, validate_only) = match request {
             TopicRequest::Create { name, config, validate_only } => {
                 let id = TopicId(Uuid::new_v4().into_bytes());
@@ -159,15 +189,16 @@ impl Writer {
         };
         let topic = match &change {
             Change::Put(topic) | Change::Deleting(topic) => Arc::clone(topic),
-            Change::Purged(_) => unreachable!("no request purges"),
+            other => unreachable!("a request about topics came to {other:?}"),
         };
-        Ok(if validate_only { Decision::Valid(topic) } else { Decision::Change(change, topic) })
+        let answer = Answered::Topic(topic);
+        Ok(if validate_only { Decision::Nothing(answer) } else { Decision::Changes(vec![change], answer) })
     }
 
-    fn broadcast(&mut self, version: u64, changes: Vec<Change>, answers: Vec<(ShardId, u64, Arc<Topic>)>) {
+    fn broadcast(&mut self, version: u64, changes: Vec<Change>, answers: Vec<(ShardId, u64, Answered)>) {
         let deleted = changes.iter().filter_map(|change| match change {
             Change::Deleting(topic) => Some(topic.id),
-            Change::Put(_) | Change::Purged(_) => None,
+            _ => None,
         });
         let outstanding = Outstanding { missing: self.remotes.len(), answers, deleted: deleted.collect() };
         self.outstanding.insert(self.catalog.version(), outstanding);
@@ -185,12 +216,12 @@ impl Writer {
         }
         let done = self.outstanding.remove(&version).expect("it was there");
         self.purged.extend(done.deleted);
-        for (shard, ticket, topic) in done.answers {
-            self.answer(shard, ticket, Ok(topic));
+        for (shard, ticket, answer) in done.answers {
+            self.answer(shard, ticket, Ok(answer));
         }
     }
 
-    fn answer(&mut self, shard: ShardId, ticket: u64, result: Result<Arc<Topic>, Refusal>) {
+    fn answer(&mut self, shard: ShardId, ticket: u64, result: Result<Answered, Refusal>) {
         self.outboxes[shard.index()].push_back(Mail::MetadataAnswer { ticket, result });
     }
 
@@ -213,6 +244,8 @@ impl Writer {
 }
 
 enum Decision {
-    Change(Change, Arc<Topic>),
-    Valid(Arc<Topic>),
+    /// These, and the answer when every shard has applied them.
+    Changes(Vec<Change>, Answered),
+    /// No change.
+    Nothing(Answered),
 }

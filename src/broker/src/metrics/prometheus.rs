@@ -44,6 +44,15 @@ const FAMILIES: &[Family] = &[
     counter("corelane_appended_bytes_total", "Bytes appended.", |s| s.log.appended_bytes as f64),
     counter("corelane_appended_batches_total", "Batches appended.", |s| s.log.appended_batches as f64),
     counter("corelane_appends_refused_total", "Appends refused because a bound was reached.", |s| s.log.appends_refused as f64),
+    counter("corelane_duplicate_appends_total", "Appends of idempotent producers that were stored already.", |s| {
+        s.log.duplicate_appends as f64
+    }),
+    counter("corelane_producer_refusals_total", "Appends of idempotent producers out of order, fenced or unknown.", |s| {
+        s.log.producer_refusals as f64
+    }),
+    gauge("corelane_producers", "Idempotent producers remembered, each once for each of its partitions.", |s| {
+        s.log.producers as f64
+    }),
     gauge("corelane_appends_waiting", "Appends that wait for room in the log's queue.", |s| s.appends_waiting as f64),
     counter("corelane_fetched_bytes_total", "Bytes of batches given to consumers.", |s| s.fetched_bytes as f64),
     counter("corelane_fetched_batches_total", "Batches given to consumers.", |s| s.log.read_batches as f64),

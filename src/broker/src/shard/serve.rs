@@ -14,7 +14,7 @@ use crate::{
     config::{Config, PlacementRules},
     connection, fetch, groups,
     mail::{Answer, Call, Mail},
-    metadata::Topic,
+    metadata::{NamedProducer, Topic},
     offsets,
     process::{Event, Process},
     topics::Topics,
@@ -62,6 +62,8 @@ pub(crate) struct Seed {
     pub(crate) topics: Vec<Arc<Topic>>,
     /// Deleted topics whose partitions may still be there.
     pub(crate) deleting: Vec<Arc<Topic>>,
+    /// The named producers.
+    pub(crate) producers: Vec<Arc<NamedProducer>>,
 }
 
 /// Why a shard cannot go on.
@@ -184,6 +186,7 @@ async fn open(
     let (config, process) = (Arc::clone(&seed.config), Arc::clone(&seed.process));
     let shard = Shard::new(context.shard, context.shard_count, config, process, context.mesh.clone(), log, topics);
 
+    seed.producers.iter().for_each(|producer| shard.fences.borrow_mut().put(producer));
     let committing = Rc::downgrade(&shard);
     shard.log.on_commit(move |committed| {
         if let Some(shard) = committing.upgrade() {

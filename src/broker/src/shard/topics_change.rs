@@ -1,4 +1,4 @@
-//! A change of topics reaches a shard: its copy of the catalog, then its partitions.
+//! A change of topics or producers reaches a shard: its copy of the catalog, then its partitions.
 
 use super::Shard;
 use crate::{
@@ -26,7 +26,9 @@ pub(super) fn apply(shard: &Rc<Shard>, version: u64, changes: &[Change]) -> Vec<
                 work.extend(delete(shard, topic));
                 groups::deleted(shard, topic);
             }
-            Change::Purged(_) => {}
+            Change::Purged(_) | Change::ProducerIds { .. } => {}
+            Change::Producer(producer) => shard.fences.borrow_mut().put(producer),
+            Change::ProducerForgotten(producer) => shard.fences.borrow_mut().forget(producer),
         }
     }
     work

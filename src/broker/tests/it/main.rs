@@ -13,6 +13,7 @@ mod members;
 mod overload;
 mod placement;
 mod produce_fetch;
+mod producers;
 mod refusals;
 mod restart;
 mod sizes;

@@ -30,11 +30,14 @@ async fn connect(address: SocketAddr) -> Client {
 /// Records 0 to `count`, of [`KEYS`] keys in turn; their value is their number.
 async fn fill(client: &Client, count: u64) {
     let producer = client.producer(ProducerOptions::default());
+    let mut sent = Vec::new();
     for number in 0..count {
         let (key, value) = (format!("k{}", number % KEYS), number.to_string());
-        producer.send(Record::to(TOPIC).key(&key).value(&value)).await.unwrap();
+        sent.push(producer.send(Record::to(TOPIC).key(&key).value(&value)).await.unwrap());
     }
-    producer.flush().await.unwrap();
+    for delivery in sent {
+        delivery.await.unwrap();
+    }
 }
 
 async fn create(client: &Client, partitions: u32) {

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use wire::{
     Acks, AlignedVec, Api, BatchBuilder, BatchView, Body, BuilderOptions, CreateTopicReply, CreateTopicRequest, ErrorCode,
     FetchPartition, FetchPartitionReply, FetchReply, FetchRequest, FrameHeader, HelloReply, HelloRequest, MetadataReply,
-    MetadataRequest, Offset, PartitionIndex, ProducePartition, ProducePartitionReply, ProduceReply, ProduceRequest, Request,
-    TimestampMs, TopicConfig, TopicId, TopicMetadata, decode_body, encode_request,
+    MetadataRequest, Offset, PartitionIndex, ProducePartition, ProducePartitionReply, ProduceReply, ProduceRequest,
+    ProducerIdentity, Request, Sequence, TimestampMs, TopicConfig, TopicId, TopicMetadata, decode_body, encode_request,
     limits::{FRAME_HEADER_BYTES, MESSAGE_BYTES_MAX_CEILING},
 };
 
@@ -278,6 +278,16 @@ pub(crate) fn batch<V: AsRef<[u8]>>(values: &[V]) -> AlignedVec {
     for value in values {
         builder.push(TimestampMs(1_700_000_000_000), None, Some(value.as_ref()), &[]).unwrap();
     }
+    builder.build()
+}
+
+/// A batch of these values from an idempotent producer.
+pub(crate) fn batch_by<V: AsRef<[u8]>>(producer: ProducerIdentity, base_sequence: i32, values: &[V]) -> AlignedVec {
+    let mut builder = BatchBuilder::new(BuilderOptions::default());
+    for value in values {
+        builder.push(TimestampMs(1_700_000_000_000), None, Some(value.as_ref()), &[]).unwrap();
+    }
+    builder.set_producer(producer.id, producer.epoch, Sequence(base_sequence));
     builder.build()
 }
 

@@ -12,8 +12,8 @@
 //!           lost (16) │ sections
 //! ```
 //!
-//! Sections are for what later versions keep per partition (first of all the state of producers): each would be kind u16, version u16, length
-//! u32, bytes. Version 1 knows none and refuses a file that has some, because leaving out what it does not understand would lose it.
+//! Sections are for what not every partition has. Each is kind u16, version u16, length u32, bytes. A kind or version that is not known makes the
+//! file unreadable, because leaving out what it says would lose it. There is one kind: the producers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use wire::{LeaderEpoch, Offset};
 
 use super::bytes::{Reader, Writer, check_crc, seal_crc};
 use super::file_header::parse_sequence;
+use super::producers_section;
 use super::record::{decode_options, encode_options};
 use super::{FORMAT_VERSION, FormatError};
 use crate::epochs::{EpochStart, Epochs};
@@ -115,7 +116,8 @@ impl CheckpointWriter {
         encode_options(&mut writer, &state.options);
         writer.u64(state.log_start.0).u64(state.high_watermark.0).u64(state.as_of_block);
         let epochs = state.epochs.entries();
-        writer.u32(state.segments.len() as u32).u32(epochs.len() as u32).u32(state.lost.len() as u32).u32(0);
+        let sections_bytes = producers_section::bytes(state);
+        writer.u32(state.segments.len() as u32).u32(epochs.len() as u32).u32(state.lost.len() as u32).u32(sections_bytes as u32);
         for (segment, disk) in state.segments.iter().zip(disks) {
             writer.u64(segment.base.0).u64(segment.end.0).u64(segment.end_position).i64(segment.max_timestamp_ms);
             writer.i64(segment.created_ms).u16(disk).u16(if segment.sealed { SEGMENT_SEALED } else { 0 });
@@ -125,6 +127,9 @@ impl CheckpointWriter {
         }
         for range in &state.lost {
             writer.u64(range.start.0).u64(range.end.0);
+        }
+        if sections_bytes > 0 {
+            producers_section::encode(&mut writer, state, sections_bytes);
         }
     }
 
@@ -164,6 +169,7 @@ fn partition_bytes(state: &PartitionState) -> usize {
         + state.segments.len() * SEGMENT_BYTES
         + state.epochs.entries().len() * EPOCH_BYTES
         + state.lost.len() * LOST_BYTES
+        + producers_section::bytes(state)
 }
 
 impl Checkpoint {
@@ -268,9 +274,6 @@ fn decode_partition(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Part
     if lost as usize > LOST_RANGES_PER_PARTITION_MAX {
         return Err(reader.field("lost ranges", lost.into(), "must be within the limit"));
     }
-    if sections_bytes != 0 {
-        return Err(reader.field("sections", sections_bytes.into(), "this version knows none"));
-    }
     for left in (0..segments).rev() {
         let segment = decode_segment(reader, disks)?;
         let follows = state.segments.last().is_none_or(|last| last.end <= segment.base);
@@ -292,6 +295,10 @@ fn decode_partition(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Part
             return Err(reader.field("lost range", range.start.0, "must ascend"));
         }
         state.lost.push(range);
+    }
+    state.producers_as_of_block = state.as_of_block;
+    if sections_bytes > 0 {
+        producers_section::decode(reader, sections_bytes, &mut state)?;
     }
     Ok(state)
 }

@@ -18,6 +18,7 @@ use wire::{LeaderEpoch, Offset};
 use super::BLOCK_BYTES;
 use super::index::SegmentIndex;
 use crate::epochs::EpochStart;
+use crate::producers::{Produced, Seen};
 
 /// Batches back to back in offset order, with their place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct SegmentTail {
     pub max_timestamp_ms: i64,
     /// Where epochs begin in them.
     pub epochs: Vec<EpochStart>,
+    /// The newest of them of each idempotent producer.
+    pub producers: Seen,
     /// Why it ended.
     pub stop: ScanStop,
     /// The last valid batch ends inside a block: the flush was torn behind it. Appends must not go on in this file, because what stands between
@@ -101,6 +104,7 @@ impl SegmentScan {
             runs: Vec::new(),
             max_timestamp_ms: i64::MIN,
             epochs: Vec::new(),
+            producers: Seen::default(),
             stop: ScanStop::End,
             torn_inside_block: false,
         };
@@ -198,6 +202,9 @@ impl SegmentScan {
         self.tail.max_timestamp_ms = self.tail.max_timestamp_ms.max(header.max_timestamp_ms.0);
         if self.tail.epochs.last().is_none_or(|last| last.epoch < header.leader_epoch) {
             self.tail.epochs.push(EpochStart { epoch: header.leader_epoch, start });
+        }
+        if let Some(produced) = Produced::of(header) {
+            self.tail.producers.add(produced, start);
         }
         self.epoch = header.leader_epoch;
         if let Some(index) = self.index.as_mut() {

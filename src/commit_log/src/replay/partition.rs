@@ -12,6 +12,7 @@ use crate::format::BLOCK_BYTES;
 use crate::format::record::SegmentEnd;
 use crate::format::segment_scan::SegmentTail;
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
+use crate::producers::{Produced, Recovering};
 
 /// A stretch of batches in the log.
 #[derive(Debug, Clone, Copy)]
@@ -56,16 +57,18 @@ pub(super) struct Replaying {
     runs: Vec<Run>,
     noted: Vec<Noted>,
     copies: Vec<Copy>,
+    producers: Recovering,
     /// Everything below was acknowledged.
     committed: Offset,
     touched: bool,
 }
 
 impl Replaying {
-    pub(super) fn new(state: PartitionState) -> Self {
+    pub(super) fn new(mut state: PartitionState) -> Self {
         let (runs, noted, copies) = (Vec::new(), Vec::new(), Vec::new());
         let was_lossy = state.lossy;
-        Self { state, suspect: false, was_lossy, runs, noted, copies, committed: Offset(0), touched: false }
+        let producers = Recovering::new(std::mem::take(&mut state.producers));
+        Self { state, suspect: false, was_lossy, runs, noted, copies, producers, committed: Offset(0), touched: false }
     }
 
     /// What nothing says the beginning of.
@@ -115,6 +118,9 @@ impl Replaying {
         if !known {
             self.epoch(header.leader_epoch, base);
         }
+        if let Some(produced) = Produced::of(header).filter(|_| at.block > self.state.producers_as_of_block) {
+            self.producers.logged(produced, base);
+        }
     }
 
     /// End of the batches seen in the log.
@@ -140,6 +146,7 @@ impl Replaying {
     /// Takes what is at and above `to` from the batches seen so far in the log.
     pub(super) fn cut_runs(&mut self, to: Offset) {
         self.touched = true;
+        self.producers.cut_log(to);
         self.runs.retain(|run| run.offsets.start < to);
         if let Some(run) = self.runs.last_mut() {
             run.offsets.end = run.offsets.end.min(to);
@@ -148,6 +155,7 @@ impl Replaying {
     }
 
     pub(super) fn truncate(&mut self, to: Offset) {
+        self.producers.truncate(to);
         self.cut_runs(to);
         self.noted.retain(|noted| noted.base < to);
         for noted in &mut self.noted {
@@ -281,13 +289,15 @@ impl Replaying {
         for start in &tail.epochs {
             self.epoch(start.epoch, start.start);
         }
+        let end_position = tail.end_position();
         if let Some(last) = tail.runs.last()
             && last.end > told.offset
         {
-            let is_within = last.start <= told.offset && (last.position..tail.end_position()).contains(&told.position);
+            let is_within = last.start <= told.offset && (last.position..end_position).contains(&told.position);
             let from = if is_within { told } else { Told { offset: last.start, position: last.position } };
-            self.copy_from(at, from, tail.end_position(), incarnation);
+            self.copy_from(at, from, end_position, incarnation);
         }
+        self.producers.scanned(tail.producers);
     }
 
     /// What stands in the segment from `from` to `end_position` goes into a file of its own.
@@ -346,6 +356,7 @@ impl Replaying {
         PartitionPlan {
             state: self.state,
             copies: self.copies,
+            producers: self.producers,
             writes,
             committed: self.committed,
             suspect: self.suspect,

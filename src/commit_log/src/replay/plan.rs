@@ -9,6 +9,7 @@ use wire::{Offset, PartitionKey};
 use super::RecordAt;
 use crate::Durability;
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
+use crate::producers::Recovering;
 
 /// Where surviving batches of the log go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub struct PartitionPlan {
     pub state: PartitionState,
     /// What moves first.
     pub copies: Vec<Copy>,
+    /// What is known of its producers.
+    pub(crate) producers: Recovering,
     /// What must be written, ascending by offset and by record.
     pub writes: Vec<Write>,
     /// Everything below was acknowledged, whether it is there or not.
@@ -189,6 +192,8 @@ impl PartitionPlan {
             last.sealed |= last.end < end;
         }
         state.epochs.trim(state.log_start);
+        state.producers = self.producers.finish(end, now_ms);
+        state.producers_as_of_block = 0;
         state
     }
 }

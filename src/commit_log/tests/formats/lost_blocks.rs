@@ -3,7 +3,7 @@
 use commit_log::format::record::{Entry, Record, SegmentEnd};
 use commit_log::format::segment::{Run, ScanStop, SegmentTail};
 use commit_log::replay::{PartitionPlan, RecordAt, Replay};
-use commit_log::{PartitionState, SegmentState};
+use commit_log::{PartitionState, Seen, SegmentState};
 use wire::Offset;
 
 use crate::samples::{batch_of, disk, key, options};
@@ -145,6 +145,7 @@ fn direct_writes_whose_note_is_lost_are_found() {
         runs: vec![run],
         max_timestamp_ms: 1,
         epochs: Vec::new(),
+        producers: Seen::default(),
         stop: ScanStop::Bound,
         torn_inside_block: false,
     };

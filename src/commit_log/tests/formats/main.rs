@@ -5,6 +5,7 @@ mod damage;
 mod golden;
 mod index;
 mod lost_blocks;
+mod producers;
 mod records;
 mod replay;
 mod samples;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use commit_log::format::record::{Entry, Record, SegmentEnd};
 use commit_log::format::segment::{Run, ScanStop, SegmentTail};
 use commit_log::replay::{RecordAt, Replay, Target, Written};
-use commit_log::{EpochStart, PartitionState, SegmentState};
+use commit_log::{EpochStart, PartitionState, Seen, SegmentState};
 use proptest::prelude::*;
 use wire::batch::BatchHeader;
 use wire::{LeaderEpoch, Offset};
@@ -199,6 +199,7 @@ fn scan(file: &[Batch], from_position: u64, expected: u64, bound: u64) -> Segmen
         runs: Vec::new(),
         max_timestamp_ms: 0,
         epochs: Vec::new(),
+        producers: Seen::default(),
         stop: ScanStop::End,
         torn_inside_block: false,
     };

@@ -10,9 +10,11 @@ use commit_log::format::file_header::{FileHeader, PreviousFile};
 use commit_log::format::record::{Entry, Record, RecordWriter, SegmentEnd};
 use commit_log::format::segment::{SegmentHeader, SegmentIndex};
 use commit_log::format::superblock::Superblock;
-use commit_log::{Durability, EpochStart, Epochs, OffsetRange, PartitionOptions, PartitionState, SegmentState};
+use commit_log::{
+    Durability, EpochStart, Epochs, OffsetRange, PartitionOptions, PartitionState, Producer, Producers, SegmentState,
+};
 use wire::batch::{BatchBuilder, BatchHeader, BuilderOptions, HEADER_BYTES};
-use wire::{LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
+use wire::{LeaderEpoch, Offset, PartitionIndex, PartitionKey, ProducerEpoch, ProducerId, Sequence, TimestampMs, TopicId};
 
 pub(crate) const STORAGE_ID: u64 = 0x5707_a6e1_d000_0001;
 
@@ -23,6 +25,26 @@ pub(crate) fn key(partition: u32) -> PartitionKey {
 /// A stamped batch of `count` records.
 pub(crate) fn batch(base: u64, count: u32, value_bytes: usize, timestamp_ms: i64) -> Vec<u8> {
     batch_of(base, count, value_bytes, timestamp_ms, 1)
+}
+
+/// One that wraps, with all that it may have; one with a single batch.
+pub(crate) fn producers() -> Producers {
+    let full: Vec<(u64, u32)> = (0..10).map(|number| (100 + 3 * number, 2)).collect();
+    let full = Producer::from_stored(ProducerId(7), ProducerEpoch(2), Sequence(5), 1_700_000_000_000, true, &full).unwrap();
+    let one = Producer::from_stored(ProducerId(0x1234_5678_9abc), ProducerEpoch(0), Sequence(1), -1, false, &[(99, 1)]).unwrap();
+    Producers::from_known(vec![full, one]).unwrap()
+}
+
+/// A stamped batch of an idempotent producer.
+pub(crate) fn batch_by(id: i64, epoch: i16, base_sequence: i32, base: u64, count: u32) -> Vec<u8> {
+    let mut bytes = batch(base, count, 10, 1);
+    let mut header = BatchHeader::decode(&bytes).unwrap();
+    (header.producer_id, header.producer_epoch) = (ProducerId(id), ProducerEpoch(epoch));
+    header.base_sequence = Sequence(base_sequence);
+    let mut first = [0; HEADER_BYTES];
+    header.encode(&mut first);
+    bytes[..HEADER_BYTES].copy_from_slice(&first);
+    bytes
 }
 
 pub(crate) fn batch_of(base: u64, count: u32, value_bytes: usize, timestamp_ms: i64, epoch: u32) -> Vec<u8> {
@@ -137,7 +159,9 @@ pub(crate) fn checkpoint() -> Checkpoint {
     first.segments = vec![segment, last];
     first.lost = vec![OffsetRange { start: Offset(50), end: Offset(55) }];
     first.lossy = true;
-    let second = PartitionState::new(key(2), 4, options(), Offset(0));
+    let mut second = PartitionState::new(key(2), 4, options(), Offset(0));
+    second.producers = producers();
+    (second.as_of_block, second.producers_as_of_block) = (48, 46);
     Checkpoint {
         storage_id: STORAGE_ID,
         sequence: 8,

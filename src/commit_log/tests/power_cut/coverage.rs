@@ -46,6 +46,10 @@ coverage! {
     groups,
     checkpoints,
     truncations,
+    /// Batches of idempotent writers sent again after a crash: in the log already, or not.
+    sent_again_duplicate,
+    sent_again_new,
+    producers_forgotten,
     log_start_moves,
     deletions,
     failed_by_error,

@@ -28,6 +28,7 @@ pub(crate) struct Life {
     pub(crate) fault: Option<Fault>,
     pub(crate) options: LogOptions,
     pub(crate) shards: u16,
+    pub(crate) is_idempotent: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -75,6 +76,7 @@ impl World {
             fault: life.fault.clone().map(|fault| (self.disk.clone(), fault)),
             options: life.options,
             shards: life.shards,
+            is_idempotent: life.is_idempotent,
         };
         if std::env::var_os("CORELANE_STORY").is_some() {
             eprintln!(
@@ -125,6 +127,7 @@ struct Program {
     opened: Rc<RefCell<Logs>>,
     options: LogOptions,
     shards: u16,
+    is_idempotent: bool,
 }
 
 impl Program {
@@ -198,6 +201,8 @@ impl Program {
             in_checkpoint: self.in_checkpoint.clone(),
             doing: self.doing.clone(),
             lying_disk: self.lying_disk,
+            is_idempotent: self.is_idempotent,
+            producers_max: self.options.producers_per_partition_max,
         };
         let worked = if self.steps > 0 { work.run(self.steps).await } else { Ok(()) };
         self.stage.set(Stage::Closing);

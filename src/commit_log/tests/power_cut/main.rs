@@ -18,6 +18,7 @@ mod logs;
 mod oracle;
 mod plan;
 mod work;
+mod writers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

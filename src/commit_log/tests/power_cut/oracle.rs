@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use commit_log::{EpochStart, PartitionLog, ReadError};
+use commit_log::{EpochStart, PartitionLog, Produced, ReadError};
 use wire::batch::HEADER_BYTES;
-use wire::{BatchHeader, Offset, PartitionKey, verify_batch};
+use wire::{BatchHeader, Offset, PartitionKey, ProducerId, verify_batch};
 
 use crate::coverage::Coverage;
+use crate::writers::Writers;
 
 /// Every partition that was ever asked for.
 #[derive(Default)]
@@ -47,6 +48,7 @@ pub(crate) struct Expected {
     /// Truncations so far: a ticket from before one says nothing.
     pub(crate) cuts: u64,
     pub(crate) epoch: u32,
+    pub(crate) writers: Writers,
     /// Its deletion was asked for, and a crash undid that; its files may be gone.
     pub(crate) was_deleted: bool,
 }
@@ -56,9 +58,15 @@ pub(crate) struct Batch {
     pub(crate) next: u64,
     pub(crate) epoch: u32,
     pub(crate) bytes: Rc<[u8]>,
+    /// Of an idempotent writer.
+    pub(crate) produced: Option<Produced>,
 }
 
 impl Batch {
+    pub(crate) fn is_by(&self, id: ProducerId) -> bool {
+        self.produced.is_some_and(|produced| produced.id == id)
+    }
+
     fn is(&self, header: &BatchHeader, bytes: &[u8]) -> bool {
         let place = (header.base_offset.0, header.next_offset().0, header.leader_epoch.0);
         place == (self.base, self.next, self.epoch) && bytes[HEADER_BYTES..] == self.bytes[HEADER_BYTES..]
@@ -90,6 +98,7 @@ impl Expected {
             truncating: None,
             cuts: 0,
             epoch: 1,
+            writers: Writers::default(),
             was_deleted: false,
         }
     }
@@ -113,6 +122,7 @@ impl Expected {
         self.truncating = None;
         self.cuts += 1;
         self.cut(to);
+        self.writers.cut(&self.batches);
     }
 
     fn cut(&mut self, to: u64) {
@@ -308,7 +318,17 @@ pub(crate) async fn check_partition(
         let kept = expected.batches.iter().filter(|batch| batch.next <= end).count();
         let acknowledged = expected.batches.iter().filter(|batch| batch.next <= expected.acknowledged_end).count();
         let appended = expected.batches.len();
+        let was_cutting = expected.truncating.is_some();
+        if !was_cutting {
+            expected.writers.restart(&expected.batches, expected.acknowledged_end);
+        }
         expected.cut(end);
+        if was_cutting {
+            expected.writers.cut(&expected.batches);
+        }
+        if judgement == Judgement::Strict {
+            expected.writers.check(key, &expected.batches, &log.producers());
+        }
         expected.appended_end = end;
         expected.acknowledged_end = end;
         expected.log_start = start;

@@ -25,10 +25,15 @@ pub(crate) fn run(seed: u64, coverage: &mut Coverage) -> u64 {
     let mut sizes = Random::new(seed, Concern::Schedule);
     let shards_max = if sizes.chance(1, 4) { 3 } else { 1 };
     let mut options = options(&mut random);
+    // In every second seed writers are idempotent, in some with more of them than a partition remembers.
+    let is_idempotent = seed.is_multiple_of(2);
+    if seed.is_multiple_of(16) {
+        options.producers_per_partition_max = 2;
+    }
     if sizes.chance(1, 3) {
         (options.scrub_bytes_per_second, options.scrub_pause_ms) = (16 << 20, 5);
     }
-    let mut plan = Plan { world, options, random, sizes, shards_max };
+    let mut plan = Plan { world, options, random, sizes, shards_max, is_idempotent };
     for _ in 0..plan.random.between(2, 5) {
         plan.ordinary_life();
     }
@@ -55,6 +60,7 @@ struct Plan {
     sizes: Random,
     /// Each life has up to this many shards.
     shards_max: u64,
+    is_idempotent: bool,
 }
 
 /// Small bounds, so that files are recycled, segments roll and the queue fills within a short run.
@@ -153,7 +159,8 @@ impl Plan {
         };
         let shards = u16::try_from(self.sizes.between(1, self.shards_max)).unwrap();
         let (seed, options) = (self.random.next_u64(), self.options.clone());
-        let life = Life { seed, crash, crash_mode, judgement, steps, fault, options, shards };
+        let is_idempotent = self.is_idempotent;
+        let life = Life { seed, crash, crash_mode, judgement, steps, fault, options, shards, is_idempotent };
         let ended = self.world.live(life);
         if ended == Ended::Crashed {
             let mut oracle = self.world.oracle.borrow_mut();

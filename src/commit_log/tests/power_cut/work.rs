@@ -5,14 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use commit_log::{AppendError, Durability, LogFailed, PartitionLog, PartitionOptions};
+use commit_log::{AppendError, Appended, Durability, LogFailed, PartitionLog, PartitionOptions, Produced, ProducerError};
 use shards::buffer::{self, Shared};
 use shards::{clock, executor, random};
 use wire::batch::{BatchBuilder, BuilderOptions};
-use wire::{BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
+use wire::{
+    BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, ProducerEpoch, ProducerId, Sequence, TimestampMs, TopicId,
+};
 
 use crate::logs::Logs;
 use crate::oracle::{Batch, Existence, Expected, Oracle};
+use crate::writers::Writer;
 
 const PRODUCERS: u64 = 4;
 const PARTITIONS_MAX: usize = 8;
@@ -26,6 +29,9 @@ pub(crate) struct Work {
     pub(crate) next_partition: Rc<Cell<u32>>,
     /// The disk loses or misplaces writes: a read may find damage.
     pub(crate) lying_disk: bool,
+    /// Writers name themselves and count.
+    pub(crate) is_idempotent: bool,
+    pub(crate) producers_max: usize,
     /// What each producer is at, for the report of one that never ends.
     pub(crate) doing: Rc<RefCell<Vec<String>>>,
     /// What is going on, for the record of a crash.
@@ -76,8 +82,8 @@ impl Work {
             let step = random::below(100);
             self.doing.borrow_mut()[producer] = format!("step {step} on {:?}", partition.key());
             match step {
-                0..55 => self.append_small(&partition).await?,
-                55..72 => self.append_large(&partition).await?,
+                0..55 => self.append_small(&partition, producer).await?,
+                55..72 => self.append_large(&partition, producer).await?,
                 72..77 => self.read(&partition).await,
                 77..82 => self.move_high_watermark(&partition),
                 82..86 => self.truncate(&partition).await?,
@@ -135,18 +141,18 @@ impl Work {
         Ok(())
     }
 
-    async fn append_small(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+    async fn append_small(&self, partition: &PartitionLog, producer: usize) -> Result<(), LogFailed> {
         let count = 1 + random::below(6);
         for _ in 0..count {
             let bytes = 20 + random::below(2_000);
-            self.append(partition, bytes, random::below(8) == 0).await?;
+            self.append(partition, producer, bytes, random::below(8) == 0).await?;
         }
         Ok(())
     }
 
-    async fn append_large(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+    async fn append_large(&self, partition: &PartitionLog, producer: usize) -> Result<(), LogFailed> {
         let bytes = 12_000 + random::below(40_000);
-        self.append(partition, bytes, random::below(3) == 0).await
+        self.append(partition, producer, bytes, random::below(3) == 0).await
     }
 
     /// A batch in memory: a large one mostly where the log writes it from, as from a socket.
@@ -161,9 +167,9 @@ impl Work {
         }
     }
 
-    async fn append(&self, partition: &PartitionLog, bytes: u64, wait: bool) -> Result<(), LogFailed> {
-        let (header, batch) = build(bytes);
+    async fn append(&self, partition: &PartitionLog, producer: usize, bytes: u64, wait: bool) -> Result<(), LogFailed> {
         let key = partition.key();
+        let Some((header, batch)) = self.next_batch(key, producer, bytes) else { return Ok(()) };
         let (epoch, cuts) = {
             let mut oracle = self.oracle.borrow_mut();
             let expected = oracle.expect(key);
@@ -178,9 +184,17 @@ impl Work {
             }
             Err(AppendError::Truncating | AppendError::Deleted) => return Ok(()),
             Err(AppendError::Closing) => panic!("{key:?}: the log is closing"),
+            Err(AppendError::Producer(error)) => {
+                self.refused(key, header.producer_id, &error);
+                return Ok(());
+            }
         };
+        self.sent(key, &header, appended);
         let next = appended.last_offset.0 + 1;
-        self.oracle.borrow_mut().expect(key).appended(Batch { base: appended.base_offset.0, next, epoch, bytes: batch.into() });
+        if !appended.is_duplicate {
+            let (base, produced) = (appended.base_offset.0, Produced::of(&header));
+            self.oracle.borrow_mut().expect(key).appended(Batch { base, next, epoch, bytes: batch.into(), produced });
+        }
         if wait {
             let durable = partition.durable(appended.ticket).await;
             let mut oracle = self.oracle.borrow_mut();
@@ -198,6 +212,61 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// What a writer sends next: what it has to send again, or something new. `None` while it has as much in flight as it may.
+    fn next_batch(&self, key: PartitionKey, producer: usize, bytes: u64) -> Option<(BatchHeader, Vec<u8>)> {
+        if !self.is_idempotent {
+            return Some(build(bytes, None));
+        }
+        let id = ProducerId(1 + i64::try_from(producer).unwrap());
+        let mut oracle = self.oracle.borrow_mut();
+        let expected = oracle.expect(key);
+        expected.writers.are_bounded = self.producers_max < usize::try_from(PRODUCERS).unwrap();
+        expected.writers.may_be_forgotten |= expected.writers.are_bounded;
+        let writer = expected.writers.writers.entry(id).or_insert_with(|| Writer::new(0));
+        if let Some((_, batch)) = writer.again.front() {
+            return Some((BatchHeader::decode(batch).unwrap(), batch.to_vec()));
+        }
+        let named = (id, writer.epoch, writer.next_sequence);
+        expected.writers.has_room(id, &expected.batches, expected.acknowledged_end).then(|| build(bytes, Some(named)))
+    }
+
+    /// A writer's batch has its offsets: those it had, if and only if it was in the log already.
+    fn sent(&self, key: PartitionKey, header: &BatchHeader, appended: Appended) {
+        let Some(produced) = Produced::of(header) else {
+            assert!(!appended.is_duplicate, "{key:?}: a duplicate of nobody");
+            return;
+        };
+        let mut oracle = self.oracle.borrow_mut();
+        let expected = oracle.expect(key);
+        let known = expected.batches.iter().rfind(|batch| batch.produced == Some(produced));
+        let offsets = known.map(|batch| (batch.base, batch.next - 1));
+        let story = format!("{key:?}: {produced:?} got {appended:?}; the log has it at {offsets:?}");
+        let is_believed = expected.writers.are_bounded && produced.base_sequence == Sequence::ZERO;
+        assert!(appended.is_duplicate == known.is_some() || is_believed, "{story}");
+        if appended.is_duplicate {
+            assert_eq!(offsets, Some((appended.base_offset.0, appended.last_offset.0)), "{story}");
+        }
+        let writer = expected.writers.writers.get_mut(&produced.id).unwrap();
+        if writer.again.front().is_some_and(|(again, _)| *again == produced) {
+            writer.again.pop_front();
+            let coverage = &mut oracle.coverage;
+            coverage.sent_again_duplicate += u64::from(appended.is_duplicate);
+            coverage.sent_again_new += u64::from(!appended.is_duplicate);
+        } else {
+            assert!(!appended.is_duplicate, "{story}");
+            writer.next_sequence = produced.next_sequence();
+        }
+    }
+
+    /// A refusal is right only where the log may have forgotten the writer.
+    fn refused(&self, key: PartitionKey, id: ProducerId, error: &ProducerError) {
+        let mut oracle = self.oracle.borrow_mut();
+        let writers = &mut oracle.expect(key).writers;
+        assert!(matches!(error, ProducerError::Unknown { .. }) && writers.may_be_forgotten, "{key:?}: {error}");
+        writers.writers.get_mut(&id).unwrap().begin_epoch();
+        oracle.coverage.producers_forgotten += 1;
     }
 
     /// A read of something that must be there.
@@ -327,14 +396,17 @@ fn options() -> PartitionOptions {
     }
 }
 
-/// A batch of one to four records, `bytes` of values that never repeat.
-fn build(bytes: u64) -> (BatchHeader, Vec<u8>) {
+/// A batch of one to four records, `bytes` of values that never repeat; `producer`: its id, epoch and sequence.
+fn build(bytes: u64, producer: Option<(ProducerId, ProducerEpoch, Sequence)>) -> (BatchHeader, Vec<u8>) {
     let mut builder = BatchBuilder::new(BuilderOptions::default());
     let count = 1 + random::below(4);
     for _ in 0..count {
         let mut value = vec![0; usize::try_from(bytes / count + 1).unwrap()];
         random::fill(&mut value);
         builder.push(TimestampMs(clock::wall_ms()), None, Some(&value), &[]).unwrap();
+    }
+    if let Some((id, epoch, sequence)) = producer {
+        builder.set_producer(id, epoch, sequence);
     }
     let batch = builder.build();
     (BatchHeader::decode(&batch).unwrap(), batch.to_vec())

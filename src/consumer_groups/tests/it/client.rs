@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use wire::{AssignedTopic, ErrorCode, GroupHeartbeatReply, GroupHeartbeatRequest, MemberEpoch, PartitionKey, TopicPartitions};
+use wire::{
+    AssignedTopic, DueRecord, ErrorCode, GroupHeartbeatReply, GroupHeartbeatRequest, MemberEpoch, PartitionKey, TopicPartitions,
+};
 
 pub(crate) const SESSION_MS: u32 = 10_000;
 pub(crate) const REBALANCE_MS: u32 = 15_000;
@@ -24,6 +26,9 @@ pub(crate) struct Client {
     pub(crate) belief: BTreeMap<PartitionKey, Option<u64>>,
     /// Sending time of the last heartbeat that was answered.
     answered_sent_ms: u64,
+    /// Number of its next poll for retries, and what it was given.
+    pub(crate) polls: u64,
+    pub(crate) retrying: Vec<DueRecord>,
     /// Number of the last heartbeat sent, and when.
     pub(crate) last_sent: Option<(u64, u64)>,
 }
@@ -41,6 +46,8 @@ impl Client {
             max_wait_ms,
             belief: BTreeMap::new(),
             answered_sent_ms: 0,
+            polls: 1,
+            retrying: Vec::new(),
             last_sent: None,
         }
     }
@@ -134,6 +141,8 @@ impl Client {
 
     fn start_again(&mut self) {
         self.belief.clear();
+        self.retrying.clear();
+        self.polls = 1;
         self.epoch = MemberEpoch::JOIN;
         self.lives += 1;
         self.last_sent = None;
