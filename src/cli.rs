@@ -4,7 +4,9 @@ mod cluster;
 mod completion;
 mod connect;
 mod consume;
+mod dlq;
 mod failure;
+mod group;
 mod moment;
 mod produce;
 mod record_format;
@@ -40,6 +42,7 @@ Examples:
   echo 'customer-7:12 apples' | corelane produce orders --key-separator :
   corelane consume orders --from beginning --format json
   corelane consume orders --from 2026-11-24T14:00 --until 2026-11-24T15:00
+  corelane group describe billing
   corelane tune check
 ";
 
@@ -61,6 +64,10 @@ enum Command {
     Produce(produce::Args),
     /// Print records of a topic
     Consume(consume::Args),
+    /// Consumer groups: list, describe, reset, alter, delete
+    Group(group::Args),
+    /// Dead letters: list, look at, replay, drop
+    Dlq(dlq::Args),
     /// Brokers and shards
     Cluster(cluster::Args),
     /// Measure: load, latencies, limits
@@ -81,6 +88,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Topic(args) => topic::run(args),
         Command::Produce(args) => produce::run(args),
         Command::Consume(args) => consume::run(args),
+        Command::Group(args) => group::run(args),
+        Command::Dlq(args) => dlq::run(args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Perf(args) => return perf::main(args),
         Command::Tune(args) => return tuning::main(args),

@@ -244,7 +244,7 @@ fn delete(args: &DeleteArgs) -> Result<(), Failure> {
 }
 
 /// Data that is deleted does not come back: a person is asked, a script says so in advance.
-fn confirm(names: &[String]) -> Result<(), Failure> {
+pub(crate) fn confirm(names: &[String]) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage("add --yes to delete topics without being asked".to_owned()));
     }

@@ -1,5 +1,7 @@
 //! Topics, offsets, cluster: what operators and deployment programs do.
 
+mod groups;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
 //! The native client: producer, consumer, admin. Tokio; knows only the wire.
 //!
 //! ```text
-//!   Producer   Consumer   Admin            handles: what programs use
-//!      │          │         │
-//!   ProducerCore  ConsumerCore             core/: what to send next, what a reply means (no sockets, no clock)
-//!      │          │         │
-//!   driver      driver      │              one task each: does what its core says, with requests.rs
-//!      └──────────┴─────────┘
+//!   Producer       Consumer       GroupConsumer                  Admin     handles: what programs use
+//!      │              │                │                          │
+//!   ProducerCore   ConsumerCore   MembershipCore, RetryingCore    │         core/: what to send next, what a reply means (no sockets, no clock)
+//!      │              │                │                          │
+//!   driver         driver           driver, over a Consumer       │         one task each: does what its core says
+//!      └──────────────┴────────────────┴──────────────────────────┘
 //!        ConnectionPool ── Connection      transport/: one connection per (broker, shard)
 //!        ClusterMap                        metadata, refreshed when a leader turns out to be wrong
 //! ```
@@ -58,9 +58,11 @@ mod requests;
 mod transport;
 
 pub use wire::{
-    AckLevel, Acks, Assignor, BatchHeader, BrokerDescription, Change, Cleanup, Compression, DescribeClusterReply, DescribeTopicReply,
-    Durability, ErrorCode, LeaderEpoch, Offset, OffsetAt, PartitionDescription, RecordView, ShardDescription, TimestampKind,
-    TimestampMs, TopicConfig, TopicConfigChanges, TopicId, TopicListing,
+    AckLevel, Acks, AlterGroupReply, Assignor, BatchHeader, BrokerDescription, Change, Cleanup, CommittedOffset, Compression,
+    DescribeClusterReply, DescribeGroupReply, DescribeTopicReply, Durability, ErrorCode, Exhausted, GroupListing,
+    GroupPartitionDescription, GroupState, LeaderEpoch, MemberDescription, Offset, OffsetAt, PartitionDescription, RecordView,
+    RetryPolicy, RetryPolicyChanges, ShardDescription, TimestampKind, TimestampMs, TopicConfig, TopicConfigChanges, TopicId,
+    TopicListing, dead_letter,
 };
 
 pub use crate::admin::{Admin, PartitionOffset};

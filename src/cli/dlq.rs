@@ -1,0 +1,207 @@
+//! `corelane dlq`: records that a group gave up.
+
+mod letter;
+mod replay;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use broker::config::Span;
+use clap::Subcommand;
+use corelane_client::{Client, ConsumerOptions, Offset, OffsetAt, OutOfRange, StartAt};
+use serde_json::{Value, json};
+
+use self::letter::Filter;
+use super::connect::ConnectArgs;
+use super::failure::Failure;
+use super::record_format::{RecordFormat, write_record};
+use super::table::{print, print_json, print_table};
+
+const EXAMPLES: &str = "\
+Examples:
+  corelane dlq list
+  corelane dlq peek orders.dlq.billing --count 5
+  corelane dlq replay orders.dlq.billing --reason timeout --dry-run
+  corelane dlq replay orders.dlq.billing --to orders-repaired --rate 100
+  corelane dlq drop orders.dlq.billing --before 1200
+";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Dead-letter topics and how much is in them
+    List(ListArgs),
+    /// Print dead letters with their story, as JSON lines
+    Peek(PeekArgs),
+    /// Send dead letters to the topic they came from, or to another; they stay where they are
+    Replay(replay::Args),
+    /// Delete dead letters, oldest first
+    Drop(DropArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct PeekArgs {
+    /// The dead-letter topic
+    topic: String,
+    /// At most so many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+    count: u64,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct DropArgs {
+    /// The dead-letter topic
+    topic: String,
+    /// Only this partition; can be given several times
+    #[arg(long = "partition", short = 'p', value_name = "N")]
+    partitions: Vec<u32>,
+    /// Only those before this offset; without it, all there are
+    #[arg(long, value_name = "OFFSET", conflicts_with = "older_than")]
+    before: Option<u64>,
+    /// Only those that were given up longer ago than this
+    #[arg(long, value_name = "TIME")]
+    older_than: Option<Span>,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    match args.command {
+        Command::List(args) => args.connect.with_client(async |client| list(&client, args.json).await),
+        Command::Peek(args) => args.connect.with_client(async |client| peek(&client, &args).await),
+        Command::Replay(args) => replay::run(&args),
+        Command::Drop(args) => drop_letters(&args),
+    }
+}
+
+async fn list(client: &Client, as_json: bool) -> Result<(), Failure> {
+    let admin = client.admin();
+    let mut found: Vec<(String, u64, u64)> = Vec::new();
+    for topic in admin.list_topics().await?.into_iter().filter(|topic| topic.name.contains(".dlq.")) {
+        let described = admin.describe_topic(&topic.name).await?;
+        let records = described.partitions.iter().map(|part| part.high_watermark.0.saturating_sub(part.log_start.0)).sum();
+        let bytes = described.partitions.iter().map(|part| part.size_bytes).sum();
+        found.push((topic.name, records, bytes));
+    }
+    if as_json {
+        let row = |(topic, records, bytes): &(String, u64, u64)| json!({ "topic": topic, "records": records, "size_bytes": bytes });
+        return print_json(&found.iter().map(row).collect::<Vec<Value>>());
+    }
+    let rows: Vec<Vec<String>> = found
+        .into_iter()
+        .map(|(topic, records, bytes)| vec![topic, records.to_string(), super::table::size_text(bytes)])
+        .collect();
+    print_table(&["DEAD-LETTER TOPIC", "RECORDS", "SIZE"], &rows)
+}
+
+async fn peek(client: &Client, args: &PeekArgs) -> Result<(), Failure> {
+    let mut printed = 0;
+    let mut out = std::io::stdout().lock();
+    each(client, &args.topic, &Starts::Beginning, async |partition, record| {
+        if args.filter.admits(&record) {
+            write_record(&mut out, RecordFormat::Json, "", &args.topic, partition, &record)
+                .map_err(|error| Failure::of_output(&error))?;
+            printed += 1;
+        }
+        Ok(printed < args.count)
+    })
+    .await?;
+    out.flush().map_err(|error| Failure::of_output(&error))
+}
+
+/// Where to begin in each partition.
+pub(super) enum Starts {
+    Beginning,
+    At(BTreeMap<u32, Offset>),
+}
+
+/// Gives every record that is there now to `take`, each partition in order, until that has enough. Returns up to where each partition was read.
+pub(super) async fn each(
+    client: &Client,
+    topic: &str,
+    starts: &Starts,
+    mut take: impl AsyncFnMut(u32, corelane_client::RecordView<'_>) -> Result<bool, Failure>,
+) -> Result<BTreeMap<u32, Offset>, Failure> {
+    let count = client.topic(topic).await?.partition_count();
+    let ends = client.admin().list_offsets(topic, 0..count, OffsetAt::Latest).await?;
+    let begins = client.admin().list_offsets(topic, 0..count, OffsetAt::Earliest).await?;
+    let mut read = BTreeMap::new();
+    for (begin, end) in begins.into_iter().zip(ends) {
+        let mut position = match starts {
+            Starts::Beginning => begin.offset,
+            Starts::At(offsets) => offsets.get(&begin.partition).copied().unwrap_or_default().max(begin.offset),
+        };
+        let consumer = client.consumer(ConsumerOptions { out_of_range: OutOfRange::Earliest, ..ConsumerOptions::default() });
+        consumer.assign(topic, [begin.partition], StartAt::Offset(position)).await?;
+        while position < end.offset {
+            let Some(batch) = consumer.poll(std::time::Duration::from_millis(100)).await? else {
+                position = consumer.position(topic, begin.partition).unwrap_or(position).max(position);
+                continue;
+            };
+            for record in batch.records() {
+                let offset = record.offset;
+                if offset >= end.offset {
+                    break;
+                }
+                let goes_on = take(begin.partition, record).await?;
+                read.insert(begin.partition, offset.plus(1));
+                if !goes_on {
+                    return Ok(read);
+                }
+            }
+            position = batch.next_offset();
+        }
+        read.insert(begin.partition, position.min(end.offset).max(position));
+    }
+    Ok(read)
+}
+
+fn drop_letters(args: &DropArgs) -> Result<(), Failure> {
+    if !args.yes {
+        super::topic::confirm(&[format!("dead letters of {}", args.topic)])?;
+    }
+    args.connect.with_client(async |client| {
+        let admin = client.admin();
+        let count = client.topic(&args.topic).await?.partition_count();
+        let partitions: Vec<u32> = if args.partitions.is_empty() { (0..count).collect() } else { args.partitions.clone() };
+        let at = match args.older_than {
+            Some(age) => {
+                let now_ms = jiff::Timestamp::now().as_millisecond();
+                let age_ms = i64::try_from(age.0.as_millis()).unwrap_or(i64::MAX);
+                OffsetAt::Timestamp(corelane_client::TimestampMs(now_ms.saturating_sub(age_ms)))
+            }
+            None => OffsetAt::Latest,
+        };
+        let ends = admin.list_offsets(&args.topic, partitions, at).await?;
+        let before = ends.into_iter().map(|end| {
+            let offset = args.before.map_or(end.offset, |before| end.offset.min(Offset(before)));
+            (end.partition, offset)
+        });
+        for (partition, start) in admin.delete_records(&args.topic, before).await? {
+            print(format!("{}/{partition} begins at {}\n", args.topic, start.0).as_bytes())?;
+        }
+        Ok(())
+    })
+}
