@@ -1,7 +1,7 @@
 //! A request to the code that answers it.
 
 use super::{Connection, Incoming, Refused, hello};
-use crate::{admin, append, fetch, offsets, shard::Shard};
+use crate::{admin, append, delete_records, fetch, offsets, shard::Shard};
 use shards::executor;
 use std::{future::Future, rc::Rc};
 use wire::{Api, ErrorCode, FetchRequest, FrameHeader};
@@ -17,6 +17,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
             request.check()?;
             start(fetch::fetch(Rc::clone(shard), request, incoming))
         }
+        Api::DeleteRecords => start(delete_records::delete_records(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::ListOffsets => start(offsets::list(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::Hello => hello::hello(shard, connection, incoming),
         Api::Metadata => start(admin::metadata(Rc::clone(shard), incoming.decode()?, incoming)),
@@ -32,7 +33,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
 }
 
 /// The requests that are answered here, which is what Hello names.
-pub(super) const SERVED: [Api; 12] = [
+pub(super) const SERVED: [Api; 13] = [
     Api::Hello,
     Api::Metadata,
     Api::CreateTopic,
@@ -40,6 +41,7 @@ pub(super) const SERVED: [Api; 12] = [
     Api::AlterTopic,
     Api::DescribeTopic,
     Api::ListTopics,
+    Api::DeleteRecords,
     Api::Produce,
     Api::Fetch,
     Api::ListOffsets,
