@@ -30,6 +30,7 @@ mod counters;
 mod data_directory;
 mod delete_records;
 mod fetch;
+mod groups;
 mod http;
 mod io_profile;
 mod mail;

@@ -7,6 +7,7 @@ mod delete_records;
 mod disks;
 mod failures;
 mod frames;
+mod groups;
 mod http;
 mod long_poll;
 mod overload;
