@@ -6,7 +6,6 @@ mod replay;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use broker::config::Span;
 use clap::Subcommand;
 use corelane_client::{Client, ConsumerOptions, Offset, OffsetAt, OutOfRange, StartAt};
 use serde_json::{Value, json};
@@ -15,7 +14,8 @@ use self::letter::Filter;
 use super::connect::ConnectArgs;
 use super::failure::Failure;
 use super::record_format::{RecordFormat, write_record};
-use super::table::{print, print_json, print_table};
+use super::table::{print_json, print_table};
+use super::topic::delete_records;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +23,7 @@ Examples:
   corelane dlq peek orders.dlq.billing --count 5
   corelane dlq replay orders.dlq.billing --reason timeout --dry-run
   corelane dlq replay orders.dlq.billing --to orders-repaired --rate 100
-  corelane dlq drop orders.dlq.billing --before 1200
+  corelane dlq drop orders.dlq.billing --before 30d
 ";
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ enum Command {
     /// Send dead letters to the topic they came from, or to another; they stay where they are
     Replay(replay::Args),
     /// Delete dead letters, oldest first
-    Drop(DropArgs),
+    Drop(delete_records::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,32 +67,12 @@ struct PeekArgs {
     connect: ConnectArgs,
 }
 
-#[derive(Debug, clap::Args)]
-struct DropArgs {
-    /// The dead-letter topic
-    topic: String,
-    /// Only this partition; can be given several times
-    #[arg(long = "partition", short = 'p', value_name = "N")]
-    partitions: Vec<u32>,
-    /// Only those before this offset; without it, all there are
-    #[arg(long, value_name = "OFFSET", conflicts_with = "older_than")]
-    before: Option<u64>,
-    /// Only those that were given up longer ago than this
-    #[arg(long, value_name = "TIME")]
-    older_than: Option<Span>,
-    /// Do not ask
-    #[arg(long, short = 'y')]
-    yes: bool,
-    #[command(flatten)]
-    connect: ConnectArgs,
-}
-
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::List(args) => args.connect.with_client(async |client| list(&client, args.json).await),
         Command::Peek(args) => args.connect.with_client(async |client| peek(&client, &args).await),
         Command::Replay(args) => replay::run(&args),
-        Command::Drop(args) => drop_letters(&args),
+        Command::Drop(args) => delete_records::run(&args),
     }
 }
 
@@ -106,7 +86,8 @@ async fn list(client: &Client, as_json: bool) -> Result<(), Failure> {
         found.push((topic.name, records, bytes));
     }
     if as_json {
-        let row = |(topic, records, bytes): &(String, u64, u64)| json!({ "topic": topic, "records": records, "size_bytes": bytes });
+        let row =
+            |(topic, records, bytes): &(String, u64, u64)| json!({ "topic": topic, "records": records, "size_bytes": bytes });
         return print_json(&found.iter().map(row).collect::<Vec<Value>>());
     }
     let rows: Vec<Vec<String>> = found
@@ -176,32 +157,4 @@ pub(super) async fn each(
         read.insert(begin.partition, position.min(end.offset).max(position));
     }
     Ok(read)
-}
-
-fn drop_letters(args: &DropArgs) -> Result<(), Failure> {
-    if !args.yes {
-        super::topic::confirm(&[format!("dead letters of {}", args.topic)])?;
-    }
-    args.connect.with_client(async |client| {
-        let admin = client.admin();
-        let count = client.topic(&args.topic).await?.partition_count();
-        let partitions: Vec<u32> = if args.partitions.is_empty() { (0..count).collect() } else { args.partitions.clone() };
-        let at = match args.older_than {
-            Some(age) => {
-                let now_ms = jiff::Timestamp::now().as_millisecond();
-                let age_ms = i64::try_from(age.0.as_millis()).unwrap_or(i64::MAX);
-                OffsetAt::Timestamp(corelane_client::TimestampMs(now_ms.saturating_sub(age_ms)))
-            }
-            None => OffsetAt::Latest,
-        };
-        let ends = admin.list_offsets(&args.topic, partitions, at).await?;
-        let before = ends.into_iter().map(|end| {
-            let offset = args.before.map_or(end.offset, |before| end.offset.min(Offset(before)));
-            (end.partition, offset)
-        });
-        for (partition, start) in admin.delete_records(&args.topic, before).await? {
-            print(format!("{}/{partition} begins at {}\n", args.topic, start.0).as_bytes())?;
-        }
-        Ok(())
-    })
 }

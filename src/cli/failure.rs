@@ -81,7 +81,10 @@ fn code_of(error: &ClientError) -> u8 {
             | ErrorCode::TooManyTopics
             | ErrorCode::InternalTopic
             | ErrorCode::InvalidGroupId
-            | ErrorCode::GroupNotEmpty => 6,
+            | ErrorCode::GroupNotEmpty
+            | ErrorCode::PartitionOwned
+            | ErrorCode::PartitionParked
+            | ErrorCode::OffsetMetadataTooLarge => 6,
             _ => 1,
         },
         _ => 1,

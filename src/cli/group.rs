@@ -303,9 +303,8 @@ async fn alter(client: &Client, args: &AlterArgs) -> Result<(), Failure> {
         (false, true) => Change::Set(changes),
         (false, false) => Change::Keep,
     };
-    let retention = args.offsets_retention.map_or(Change::Keep, |span| {
-        Change::Set(u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX))
-    });
+    let retention =
+        args.offsets_retention.map_or(Change::Keep, |span| Change::Set(u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)));
     let reply = client.admin().alter_group(&args.group, args.topic.as_deref(), retry, retention, args.resume).await?;
     let mut text = format!("altered group {}\n", args.group);
     for (name, value) in policy_texts(&reply.retry) {

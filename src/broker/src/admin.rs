@@ -20,7 +20,7 @@ use wire::{
     AlterTopicReply, AlterTopicRequest, BrokerDescription, ConfigEntry, ConfigOrigin, CreateTopicReply, CreateTopicRequest,
     DeleteTopicReply, DeleteTopicRequest, DescribeClusterReply, DescribeClusterRequest, DescribeConfigReply,
     DescribeConfigRequest, DescribeTopicReply, DescribeTopicRequest, ErrorCode, Offset, PartitionDescription, PartitionIndex,
-    PartitionKey, ShardDescription, TopicConfig, TopicId,
+    PartitionKey, ShardDescription, TopicConfig, TopicId, is_internal_topic, topic_name::INTERNAL_TOPIC_PREFIX,
 };
 
 /// Makes a topic: answered when it is durable and served by every shard.
@@ -56,8 +56,19 @@ pub(crate) async fn delete_topic(shard: Rc<Shard>, request: DeleteTopicRequest, 
     incoming.into_reply_to().send(&reply);
 }
 
-/// A request about topics.
-pub(crate) async fn change_topic(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
+/// A change that a user wants: not of the topics that the broker makes for itself.
+async fn change_topic(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
+    let (TopicRequest::Create { name, .. } | TopicRequest::Alter { name, .. } | TopicRequest::Delete { name }) = &request;
+    if is_internal_topic(name) {
+        let message =
+            format!("topics whose names begin with {INTERNAL_TOPIC_PREFIX} are the broker's own: they can be read, not changed");
+        return Err(Refusal::new(ErrorCode::InternalTopic, message));
+    }
+    change_any_topic(shard, request).await
+}
+
+/// A change that a user wants, or the broker itself.
+pub(crate) async fn change_any_topic(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
     match ask_metadata(shard, Request::Topic(request)).await? {
         Answered::Topic(topic) => Ok(topic),
         other @ Answered::Producer(_) => unreachable!("a topic was asked for, and the answer is {other:?}"),

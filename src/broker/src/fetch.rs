@@ -23,8 +23,8 @@ use crate::{
 };
 use futures_util::future::select;
 use hashbrown::HashMap;
-pub(crate) use read::read_code;
 use read::Wanted;
+pub(crate) use read::read_code;
 use shards::{
     ShardId,
     buffer::{Portable, Shared},

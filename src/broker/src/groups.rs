@@ -30,7 +30,7 @@ mod view;
 mod writer;
 
 pub(crate) use coordinator::Coordinator;
-pub(crate) use request::{answer_for, find, handle, list, read};
+pub(crate) use request::{answer_for, find, handle, list, not_found, read, refuse};
 pub(crate) use topic::{GROUPS_TOPIC as TOPIC, changed, deleted, serve};
 
 use hashbrown::HashMap;

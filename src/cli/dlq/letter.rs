@@ -24,9 +24,8 @@ impl Filter {
     pub(super) fn admits(&self, record: &RecordView<'_>) -> bool {
         let reason = self.reason.as_ref().is_none_or(|part| text(record, dead_letter::HEADER_REASON).contains(part.as_str()));
         let key = self.key.as_ref().is_none_or(|key| record.key == Some(key.as_bytes()));
-        let partition = self.origin_partition.is_none_or(|wanted| {
-            text(record, dead_letter::HEADER_PARTITION).parse() == Ok(wanted)
-        });
+        let partition =
+            self.origin_partition.is_none_or(|wanted| text(record, dead_letter::HEADER_PARTITION).parse() == Ok(wanted));
         reason && key && partition
     }
 }

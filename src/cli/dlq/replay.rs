@@ -74,7 +74,8 @@ async fn replay(client: &Client, args: &Args) -> Result<(), Failure> {
     })
     .await?;
     if is_whole && !args.dry_run {
-        let offsets: BTreeMap<u32, Option<Offset>> = read.into_iter().map(|(partition, offset)| (partition, Some(offset))).collect();
+        let offsets: BTreeMap<u32, Option<Offset>> =
+            read.into_iter().map(|(partition, offset)| (partition, Some(offset))).collect();
         client.admin().alter_group_offsets(REPLAYED, &args.topic, &offsets, false).await?;
     }
     let verb = if args.dry_run { "would be sent" } else { "sent" };

@@ -91,9 +91,12 @@ async fn plan(client: &Client, args: &Args) -> Result<BTreeMap<u32, Step>, Failu
         (Some(Moment::Time(time)), _) => wanted = offsets(OffsetAt::Timestamp(TimestampMs(time))).await?,
         (None, Some(shift)) => {
             // Where nothing is committed there is nothing to shift from.
-            wanted.extend(before.iter().filter(|(partition, _)| partitions.contains(partition)).map(|(partition, offset)| {
-                (*partition, Offset(offset.0.saturating_add_signed(shift)))
-            }));
+            wanted.extend(
+                before
+                    .iter()
+                    .filter(|(partition, _)| partitions.contains(partition))
+                    .map(|(partition, offset)| (*partition, Offset(offset.0.saturating_add_signed(shift)))),
+            );
         }
         (None, None) => return Err(Failure::Usage("give --to or --shift".to_owned())),
     }

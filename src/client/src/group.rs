@@ -264,7 +264,8 @@ impl State {
             let is_open = commit.positions.iter().any(|(key, position)| core.committed(*key) < Some(*position));
             if lost.is_some() {
                 let cause = "a partition went to another member before it was committed";
-                let error = ClientError::new(crate::error::ErrorKind::Broker(wire::ErrorCode::UnknownMember), "commit", "", cause);
+                let error =
+                    ClientError::new(crate::error::ErrorKind::Broker(wire::ErrorCode::UnknownMember), "commit", "", cause);
                 // Who waited may be gone.
                 let _gone = commit.done.send(Err(error));
             } else if is_open {

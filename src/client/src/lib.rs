@@ -69,8 +69,10 @@ pub use crate::admin::{Admin, PartitionOffset};
 pub use crate::client::Client;
 pub use crate::consumer::{Consumer, FetchedBatch, StartAt};
 pub use crate::core::cluster_map::{PartitionInfo, Target, TopicInfo};
-pub use crate::group::{GroupConsumer, GroupRecord, OnRebalance, Rebalance};
 pub use crate::error::{ClientError, ErrorKind, Result};
-pub use crate::options::{Acknowledge, BROKER_DEFAULT, ClientOptions, ConsumerOptions, GroupOptions, OutOfRange, ProducerOptions};
+pub use crate::group::{GroupConsumer, GroupRecord, OnRebalance, Rebalance};
+pub use crate::options::{
+    Acknowledge, BROKER_DEFAULT, ClientOptions, ConsumerOptions, GroupOptions, OutOfRange, ProducerOptions,
+};
 pub use crate::producer::{DeliveryFuture, Producer, ProducerStats};
 pub use crate::record::{Delivery, Record};

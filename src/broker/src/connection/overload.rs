@@ -1,11 +1,12 @@
 //! The answer to a request for which there was no memory within `memory.admission_wait`: "overloaded", and the connection goes on.
 
 use super::{Incoming, Refused, dispatch};
-use crate::{ack, fetch, offsets, producers, shard::Shard};
+use crate::{ack, delete_records, fetch, groups, offsets, producers, shard::Shard};
 use wire::{
-    AlterTopicReply, Api, CreateTopicReply, DeleteTopicReply, DescribeClusterReply, DescribeConfigReply, DescribeTopicReply,
-    ErrorCode, FetchReply, FetchRequest, ListOffsetsReply, ListOffsetsRequest, ListTopicsReply, MetadataReply, PartitionKey,
-    ProduceReply, ProduceRequest, TopicConfig, TopicId,
+    AlterTopicReply, Api, CreateTopicReply, DeleteRecordsReply, DeleteRecordsRequest, DeleteTopicReply, DescribeClusterReply,
+    DescribeConfigReply, DescribeTopicReply, ErrorCode, FetchReply, FetchRequest, FindCoordinatorReply, FindCoordinatorRequest,
+    ListGroupsReply, ListOffsetsReply, ListOffsetsRequest, ListTopicsReply, MetadataReply, PartitionKey, ProduceReply,
+    ProduceRequest, TopicConfig, TopicId,
 };
 
 const CODE: ErrorCode = ErrorCode::Overloaded;
@@ -34,6 +35,11 @@ pub(super) fn answer(shard: &Shard, incoming: Incoming) -> Result<(), Refused> {
             let request: ListOffsetsRequest = incoming.decode()?;
             let partitions = request.partitions.iter().map(|part| offsets::failed(part, CODE)).collect();
             incoming.into_reply_to().send(&ListOffsetsReply { partitions });
+        }
+        Api::DeleteRecords => {
+            let request: DeleteRecordsRequest = incoming.decode()?;
+            let partitions = request.partitions.iter().map(|part| delete_records::failed(part, CODE, message())).collect();
+            incoming.into_reply_to().send(&DeleteRecordsReply { partitions });
         }
         Api::Metadata => incoming.into_reply_to().send(&MetadataReply {
             error: CODE,
@@ -71,7 +77,18 @@ pub(super) fn answer(shard: &Shard, incoming: Incoming) -> Result<(), Refused> {
         }),
         Api::DescribeConfig => incoming.into_reply_to().send(&DescribeConfigReply { error: CODE, entries: Vec::new() }),
         Api::InitProducer => incoming.into_reply_to().send(&producers::refused(CODE, message())),
-        unserved => return Err(dispatch::not_served(unserved.code())),
+        Api::FindCoordinator => {
+            let request: FindCoordinatorRequest = incoming.decode()?;
+            let groups = request.groups.into_iter().map(|group| groups::not_found(shard, group, CODE, text.clone())).collect();
+            incoming.into_reply_to().send(&FindCoordinatorReply { groups });
+        }
+        Api::ListGroups => {
+            incoming.into_reply_to().send(&ListGroupsReply { error: CODE, message: message(), groups: Vec::new(), more: false });
+        }
+        other => match groups::read(other, &incoming)? {
+            Some(request) => groups::refuse(incoming, &request, CODE, text),
+            None => return Err(dispatch::not_served(other.code())),
+        },
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! One coordinator: the core, who waits for its replies, and what the writer has still to append.
 
-use crate::{admission::within, partition::Partition, shard::Shard};
 use super::dead_letter::{self, Origin};
-use consumer_groups::{Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, StateRecord, Token, retry::RetryAction};
+use crate::{admission::within, partition::Partition, shard::Shard};
+use consumer_groups::{
+    Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, StateRecord, Token, retry::RetryAction,
+};
 use futures_util::future::select;
 use hashbrown::HashMap;
 use shards::{

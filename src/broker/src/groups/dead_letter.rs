@@ -112,7 +112,7 @@ async fn partitions(shard: &Rc<Shard>, origin: PartitionKey, topic: &str) -> Res
     };
     let partitions = config.partitions;
     let create = TopicRequest::Create { name: topic.to_owned(), config, validate_only: false };
-    match admin::change_topic(shard, create).await {
+    match admin::change_any_topic(shard, create).await {
         Ok(_) => Ok(partitions),
         // Another coordinator was first: the next look finds it.
         Err(refusal) => Err(refusal),
@@ -129,11 +129,9 @@ async fn append_letter(shard: &Rc<Shard>, letter: &DeadLetter) -> Result<RetryEv
     let to = PartitionKey::new(to, letter.producer.partition);
     let reply = append::append_own(shard, to, vec![(header, bytes)]).await;
     match reply.error {
-        ErrorCode::None => Ok(RetryEvent::DeadLetterAppended {
-            group: letter.group.clone(),
-            origin: letter.origin,
-            number: letter.number,
-        }),
+        ErrorCode::None => {
+            Ok(RetryEvent::DeadLetterAppended { group: letter.group.clone(), origin: letter.origin, number: letter.number })
+        }
         ErrorCode::UnknownProducer
         | ErrorCode::ProducerFenced
         | ErrorCode::OutOfOrderSequence

@@ -4,8 +4,7 @@ use crate::{connection::ReplyTo, metadata::Refusal};
 use consumer_groups::{Reply, Request};
 use wire::{
     AlterGroupReply, AlterOffsetsReply, Assignor, CommitOffsetsReply, DeleteGroupReply, DescribeGroupReply, FetchOffsetsReply,
-    GroupHeartbeatReply, GroupState, ListGroupsReply, MemberEpoch, RetryPolicy, SettleReply,
-    TakeRetriesReply,
+    GroupHeartbeatReply, GroupState, ListGroupsReply, MemberEpoch, RetryPolicy, SettleReply, TakeRetriesReply,
 };
 
 pub(super) fn send(to: ReplyTo, reply: Reply) {

@@ -25,9 +25,9 @@ use wire::{
 const LISTED_MAX: u32 = 10_000;
 
 /// Starts what `api` asks for; `None` when that is no request of one group.
-pub(crate) fn read(api: Api, connection: &Connection, incoming: &Incoming) -> Result<Option<Request>, Refused> {
+pub(crate) fn read(api: Api, incoming: &Incoming) -> Result<Option<Request>, Refused> {
     Ok(Some(match api {
-        Api::GroupHeartbeat => Request::Heartbeat { request: incoming.decode()?, client: client(connection) },
+        Api::GroupHeartbeat => Request::Heartbeat { request: incoming.decode()?, client: client(incoming.connection()) },
         Api::CommitOffsets => Request::CommitOffsets(incoming.decode()?),
         Api::FetchOffsets => Request::FetchOffsets(incoming.decode()?),
         Api::DescribeGroup => Request::DescribeGroup(incoming.decode()?),
@@ -96,14 +96,8 @@ pub(crate) async fn answer_for(shard: Rc<Shard>, source: ShardId, id: u64, parti
 pub(crate) async fn find(shard: Rc<Shard>, request: FindCoordinatorRequest, incoming: Incoming) {
     let partitions = topic::partitions(&shard).await;
     let groups = request.groups.into_iter().map(|group| {
-        let mut found = GroupCoordinator {
-            error: ErrorCode::None,
-            message: None,
-            partition: PartitionIndex(0),
-            broker: shard.process.broker_id,
-            shard: shard.id.0,
-            group,
-        };
+        let mut found = not_found(&shard, group, ErrorCode::None, String::new());
+        found.message = None;
         let place = match (&partitions, wire::check_group_id(&found.group)) {
             (_, Err(error)) => Err(Refusal::new(error.code, error.to_string())),
             (Err(refusal), Ok(())) => Err(refusal.clone()),
@@ -121,6 +115,18 @@ pub(crate) async fn find(shard: Rc<Shard>, request: FindCoordinatorRequest, inco
     });
     let groups = groups.collect();
     incoming.into_reply_to().send(&FindCoordinatorReply { groups });
+}
+
+/// The answer for a group whose coordinator is not known.
+pub(crate) fn not_found(shard: &Shard, group: String, error: ErrorCode, message: String) -> GroupCoordinator {
+    let (broker, shard) = (shard.process.broker_id, shard.id.0);
+    GroupCoordinator { group, error, message: Some(message), partition: PartitionIndex(0), broker, shard }
+}
+
+/// Answers a request of one group with a refusal.
+pub(crate) fn refuse(incoming: Incoming, request: &Request, code: ErrorCode, message: String) {
+    let reply = reply::Refused::to(request).with(Refusal::new(code, message));
+    reply::send(incoming.into_reply_to(), reply);
 }
 
 /// Names groups of all coordinators, in the order of their names.

@@ -27,7 +27,7 @@ pub(super) async fn partitions(shard: &Rc<Shard>) -> Result<u32, Refusal> {
             ..TopicConfig::default()
         };
         let create = TopicRequest::Create { name: GROUPS_TOPIC.to_owned(), config, validate_only: false };
-        match admin::change_topic(shard, create).await {
+        match admin::change_any_topic(shard, create).await {
             Ok(topic) => return Ok(topic.config.partitions),
             // Another request was first.
             Err(refusal) if refusal.code == ErrorCode::TopicExists => executor::yield_now().await,

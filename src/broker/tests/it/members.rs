@@ -2,8 +2,8 @@
 
 use crate::support::{HANG_GUARD, Raw, Site, stop};
 use corelane_client::{
-    Acknowledge, Client, ClientOptions, ConsumerOptions, GroupConsumer, GroupOptions, GroupRecord, ProducerOptions, Record, StartAt,
-    TopicConfig,
+    Acknowledge, Client, ClientOptions, ConsumerOptions, GroupConsumer, GroupOptions, GroupRecord, ProducerOptions, Record,
+    StartAt, TopicConfig,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -210,7 +210,10 @@ fn what_keeps_failing_becomes_a_dead_letter_that_tells_its_story() {
                 assert!(found.insert(number), "{number} is there twice");
                 assert_eq!(record.key, Some(format!("k{}", number % KEYS).as_bytes()));
                 assert_eq!((text(dead_letter::HEADER_TOPIC), text(dead_letter::HEADER_GROUP)), (TOPIC.into(), "billing".into()));
-                assert_eq!((text(dead_letter::HEADER_ATTEMPTS), text(dead_letter::HEADER_REASON)), ("3".into(), "cannot be understood".into()));
+                assert_eq!(
+                    (text(dead_letter::HEADER_ATTEMPTS), text(dead_letter::HEADER_REASON)),
+                    ("3".into(), "cannot be understood".into())
+                );
                 assert!(text(dead_letter::HEADER_OFFSET).parse::<u64>().unwrap() < 140);
             }
         }

@@ -113,6 +113,23 @@ fn what_a_topic_cannot_be_is_refused_in_words() {
 }
 
 #[test]
+fn the_brokers_own_topics_are_not_for_users_to_change() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let mut client = Raw::connect(broker.addr());
+    let (error, message) = create_error(&mut client, "__mine", TopicConfig::default());
+    assert_eq!(error, ErrorCode::InternalTopic);
+    assert!(message.contains("__"), "{message}");
+    let validate = CreateTopicRequest { name: "__mine".to_owned(), config: TopicConfig::default(), validate_only: true };
+    assert_eq!(client.ask(&validate).error, ErrorCode::InternalTopic);
+    assert_eq!(alter(&mut client, "__groups", TopicConfigChanges::default()).error, ErrorCode::InternalTopic);
+    let deleted = client.ask(&DeleteTopicRequest { name: "__groups".to_owned() });
+    assert_eq!(deleted.error, ErrorCode::InternalTopic);
+    client.create("_mine", TopicConfig::default());
+    stop(broker);
+}
+
+#[test]
 fn metadata_tells_what_changed_since_a_version() {
     let site = Site::new();
     let broker = site.start(2);

@@ -139,13 +139,8 @@ impl Admin {
         resume: bool,
     ) -> Result<AlterGroupReply> {
         const OPERATION: &str = "alter group";
-        let request = AlterGroupRequest {
-            group: group.to_owned(),
-            topic: topic.map(str::to_owned),
-            retry,
-            offsets_retention_ms,
-            resume,
-        };
+        let request =
+            AlterGroupRequest { group: group.to_owned(), topic: topic.map(str::to_owned), retry, offsets_retention_ms, resume };
         self.client
             .retrying(OPERATION, group, async || {
                 let (reply, _) = self.client.call_any(OPERATION, &request).await?;

@@ -16,7 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::{Assignor, ErrorCode, GroupHeartbeatReply, GroupHeartbeatRequest, MemberEpoch, PartitionIndex, PartitionKey, TopicId, TopicPartitions};
+use wire::{
+    Assignor, ErrorCode, GroupHeartbeatReply, GroupHeartbeatRequest, MemberEpoch, PartitionIndex, PartitionKey, TopicId,
+    TopicPartitions,
+};
 
 /// Before the next heartbeat after one that was refused for now.
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
@@ -62,7 +65,6 @@ pub(crate) struct MembershipCore {
     next_beat: Instant,
     /// When the last heartbeat that was answered left.
     last_alive: Option<Instant>,
-    failures: u32,
 }
 
 impl MembershipCore {
@@ -80,12 +82,7 @@ impl MembershipCore {
             is_urgent: false,
             next_beat: now,
             last_alive: None,
-            failures: 0,
         }
-    }
-
-    pub(crate) fn group(&self) -> &str {
-        &self.member.group
     }
 
     pub(crate) fn member_id(&self) -> &str {
@@ -156,19 +153,22 @@ impl MembershipCore {
     ///
     /// # Errors
     /// The group cannot be joined: trying again does not help.
-    pub(crate) fn answered(&mut self, now: Instant, reply: &GroupHeartbeatReply, member_id: String) -> Result<Vec<Change>, ErrorCode> {
+    pub(crate) fn answered(
+        &mut self,
+        now: Instant,
+        reply: &GroupHeartbeatReply,
+        member_id: String,
+    ) -> Result<Vec<Change>, ErrorCode> {
         let began = self.beating.pop_front().unwrap_or(now);
         match reply.error {
             ErrorCode::None => {}
             ErrorCode::UnknownMember | ErrorCode::FencedMemberEpoch => return Ok(self.rejoin(now, member_id)),
             code if code.retryable() => {
-                self.failures = self.failures.saturating_add(1);
                 self.next_beat = now + REFUSED_PAUSE;
                 return Ok(Vec::new());
             }
             code => return Err(code),
         }
-        self.failures = 0;
         self.is_announced = true;
         self.last_alive = Some(began);
         self.epoch = reply.member_epoch;
@@ -198,13 +198,7 @@ impl MembershipCore {
     /// No answer came: another try after `delay`.
     pub(crate) fn failed(&mut self, now: Instant, delay: Duration) {
         self.beating.pop_front();
-        self.failures = self.failures.saturating_add(1);
         self.next_beat = now + delay;
-    }
-
-    /// Heartbeats in a row without an answer.
-    pub(crate) fn failures(&self) -> u32 {
-        self.failures
     }
 
     /// The program has ended with these: the coordinator is told at once.
@@ -309,7 +303,10 @@ mod tests {
         core.next_beat(now, WAIT).unwrap();
         answer(&mut core, now, 1, Some(&[0, 1, 2]));
         core.next_beat(now, WAIT).unwrap();
-        assert_eq!(answer(&mut core, now, 2, Some(&[2, 3])), [Change::Revoked(vec![key(0), key(1)]), Change::Given(vec![key(3)])]);
+        assert_eq!(
+            answer(&mut core, now, 2, Some(&[2, 3])),
+            [Change::Revoked(vec![key(0), key(1)]), Change::Given(vec![key(3)])]
+        );
         assert_eq!(core.held().collect::<Vec<_>>(), [key(2), key(3)]);
         let owned = |core: &mut MembershipCore| {
             let beat = core.next_beat(now, WAIT).unwrap();

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use wire::limits::{PARTITIONS_PER_REQUEST_MAX, RETRIES_PER_REPLY_MAX};
 use wire::{
     ErrorCode, FetchOffsetsReply, FetchOffsetsRequest, FetchPartition, FetchRequest, FetchedOffset, FindCoordinatorRequest,
-    GroupHeartbeatReply, ListOffsetsPartition, ListOffsetsRequest, MemberEpoch, Offset, OffsetAt, PartitionKey, Request, SettleReply, SettleRequest, TakeRetriesReply,
-    TakeRetriesRequest,
+    GroupHeartbeatReply, ListOffsetsPartition, ListOffsetsRequest, MemberEpoch, Offset, OffsetAt, PartitionKey, Request,
+    SettleReply, SettleRequest, TakeRetriesReply, TakeRetriesRequest,
 };
 
 use super::record::Held;
@@ -362,8 +362,7 @@ impl Driver {
     /// Asks where the group stands in partitions that were given, and where to begin in those where it never was.
     fn fetch_offsets(&mut self, keys: Vec<PartitionKey>) {
         let Some(coordinator) = self.coordinator else { return self.begin(&keys, Err(ClientError::closed("fetch offsets"))) };
-        let request =
-            FetchOffsetsRequest { group: self.options.group.clone(), partitions: Some(keys.clone()), after: None };
+        let request = FetchOffsetsRequest { group: self.options.group.clone(), partitions: Some(keys.clone()), after: None };
         let (client, start) = (Arc::clone(&self.client), self.options.start);
         let names: BTreeMap<_, _> =
             keys.iter().filter_map(|key| Some((key.topic, Arc::clone(self.membership.name(key.topic)?)))).collect();

@@ -246,7 +246,8 @@ impl<T> Assigned<T> {
 
     pub(super) fn is_settled(&self) -> bool {
         let in_hand = self.records.values().any(|offered| matches!(offered.stage, Stage::Handling | Stage::Failed(_)));
-        let retry_in_hand = self.retries.values().any(|retry| !matches!(retry.stage, RetryStage::Fetching | RetryStage::Ready(_)));
+        let retry_in_hand =
+            self.retries.values().any(|retry| !matches!(retry.stage, RetryStage::Fetching | RetryStage::Ready(_)));
         !in_hand && !retry_in_hand && !self.has_news && self.committed == Some(self.position())
     }
 
