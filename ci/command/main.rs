@@ -5,6 +5,7 @@ mod broker;
 mod call;
 mod client;
 mod exit_codes;
+mod groups;
 mod messages;
 mod restart;
 mod serve;

@@ -106,7 +106,8 @@ impl Pending {
                 }
             }
             To::Task(sender) => {
-                if let Some(reply) = partitions.last() {
+                let mut partitions = partitions;
+                if let Some(reply) = partitions.next() {
                     // Who waited may have ended.
                     let _ended = sender.send(reply);
                 }

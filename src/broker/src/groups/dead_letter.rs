@@ -208,7 +208,7 @@ fn assemble(letter: &DeadLetter, record: Option<&RecordView<'_>>, key: Option<&[
     builder.set_producer(letter.producer.id, letter.producer.epoch, letter.sequence);
     let now = wire::TimestampMs(clock::wall_ms());
     // Of a record with as many headers as there may be, its own first ones stay.
-    let room = HEADERS_PER_RECORD_MAX as usize - added.len();
+    let room = HEADERS_PER_RECORD_MAX - added.len();
     let own = record.map(|record| record.headers.iter().take(room).map(|header| (header.name, header.value)).collect::<Vec<_>>());
     let all: Vec<_> = own.into_iter().flatten().chain(added.iter().copied()).collect();
     let value = record.and_then(|record| record.value);

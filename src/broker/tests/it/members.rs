@@ -158,7 +158,7 @@ fn a_failed_record_comes_again_and_only_its_key_waits() {
             // Every tenth fails twice.
             let failed = failures.entry(number).or_default();
             assert_eq!(record.attempt(), *failed + 1);
-            if number % 10 == 0 && *failed < 2 {
+            if number.is_multiple_of(10) && *failed < 2 {
                 *failed += 1;
                 consumer.fail(&record, "not yet");
             } else {

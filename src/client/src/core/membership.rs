@@ -221,7 +221,7 @@ impl MembershipCore {
 
     /// When [`MembershipCore::expire`] or [`MembershipCore::next_beat`] has something to do though nothing happens.
     pub(crate) fn next_timer(&self, now: Instant) -> Instant {
-        let beat = self.beating.is_empty().then(|| if self.is_urgent { now } else { self.next_beat });
+        let beat = self.beating.is_empty().then_some(if self.is_urgent { now } else { self.next_beat });
         let far = now + Duration::from_secs(3600);
         beat.into_iter().chain(self.expires_at()).min().unwrap_or(far)
     }

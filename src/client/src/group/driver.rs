@@ -24,7 +24,7 @@ use crate::core::cluster_map::Target;
 use crate::core::membership::{Change, Membership, MembershipCore};
 use crate::core::retrying::{Assignment, PollPlan, RetryFetch, SettlePlan};
 use crate::error::{ClientError, ErrorKind, Result};
-use crate::options::{ConsumerOptions, GroupOptions};
+use crate::options::GroupOptions;
 use crate::transport::Frame;
 
 /// How long the coordinator may hold a heartbeat or a poll while there is no news: far below the shortest session.
@@ -80,7 +80,7 @@ impl Driver {
             session_timeout: options.session_timeout,
             rebalance_timeout: options.rebalance_timeout,
         };
-        let consumer = Consumer::start(Arc::clone(&client), ConsumerOptions { ..options.fetch.clone() });
+        let consumer = Consumer::start(Arc::clone(&client), options.fetch.clone());
         Self {
             shared,
             client,
