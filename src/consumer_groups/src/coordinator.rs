@@ -24,6 +24,7 @@ mod topics_change;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wire::ErrorCode;
+use wire::limits::OFFSETS_RETENTION_MS_MAX;
 
 pub use replay::{SnapshotPosition, SnapshotSlice};
 
@@ -74,8 +75,10 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Without any group.
+    /// Without any group. A retention beyond the protocol's limit counts as that: sums with a time of day must not overflow.
     pub fn new(options: Options) -> Coordinator {
+        let offsets_retention_ms = options.offsets_retention_ms.min(OFFSETS_RETENTION_MS_MAX);
+        let options = Options { offsets_retention_ms, ..options };
         Coordinator { options, groups: BTreeMap::new(), timers: BTreeSet::new(), waiting: BTreeMap::new() }
     }
 

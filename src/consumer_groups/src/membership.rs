@@ -14,7 +14,7 @@
 //!   silent for its session, or had its rebalance time-out to give it up.
 //! - A member believes that it owns what the last answer it saw said, until its session ends, counted from the sending of the last
 //!   heartbeat that was answered (an answer that comes after that end counts as lost), or until its rebalance time-out ends, counted from
-//!   the answer that revoked. It counts only the answer to the last heartbeat that it sent, and says in each what it owns. Each belief ends
+//!   the answer that revoked. It passes over an answer to an earlier heartbeat than that of the last one, and says in each heartbeat what it owns. Each belief ends
 //!   before the partition is freed: so no two members believe in one partition, whatever is lost, late or sent twice.
 //! - An epoch that was given to this member is accepted from it, older ones included: an answer may have been lost.
 //!

@@ -259,6 +259,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-fn now() -> Now {
+pub(super) fn now() -> Now {
     Now { steady_ms: Monotonic::as_nanos(clock::monotonic()) / 1_000_000, wall: TimestampMs(clock::wall_ms()) }
 }

@@ -62,6 +62,9 @@ fn one_of_100_members_leaves_1000_partitions_and_the_others_do_not_notice() {
     let owned = before.values().filter(|owner| **owner == 0).count();
     assert_eq!((before.len(), owned), (1000, 10));
 
+    // Each has a heartbeat under way, as always.
+    (0..100).for_each(|client| world.beat(client, Fate::Arrives));
+    world.make_all_durable();
     let mut unbroken = Unbroken::new(&world);
     world.leave(0, MemberEpoch::LEAVE, Fate::Arrives);
     world.make_all_durable();
