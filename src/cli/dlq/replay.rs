@@ -1,9 +1,10 @@
 //! `corelane dlq replay`.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corelane_client::{Client, ErrorCode, Offset, ProducerOptions, Record, RecordView, dead_letter};
+use tokio::time::Instant;
 
 use super::letter::{Filter, text};
 use super::{Starts, each};
@@ -62,7 +63,7 @@ async fn replay(client: &Client, args: &Args) -> Result<(), Failure> {
         }
         if !args.dry_run {
             if let Some(rate) = args.rate {
-                tokio::time::sleep_until((begun + Duration::from_secs_f64(sent as f64 / rate)).into()).await;
+                tokio::time::sleep_until(begun + Duration::from_secs_f64(sent as f64 / rate)).await;
             }
             let from = format!("{}/{partition}/{}", args.topic, record.offset.0);
             let target = args.to.as_deref().unwrap_or_else(|| text(&record, dead_letter::HEADER_TOPIC));

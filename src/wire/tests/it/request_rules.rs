@@ -109,8 +109,11 @@ fn counts_are_limited() {
     });
 }
 
+/// A field, its code, and what spoils it.
+type Case<R> = (&'static str, ErrorCode, fn(&mut R));
+
 #[track_caller]
-fn check_fields<R: Clone>(good: &R, validate: impl Fn(&R) -> Result<(), FieldError>, cases: &[(&str, ErrorCode, fn(&mut R))]) {
+fn check_fields<R: Clone>(good: &R, validate: impl Fn(&R) -> Result<(), FieldError>, cases: &[Case<R>]) {
     assert_eq!(validate(good), Ok(()));
     for (field, code, spoil) in cases {
         let mut request = good.clone();
