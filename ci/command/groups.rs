@@ -89,7 +89,7 @@ fn dead_letters_are_listed_looked_at_replayed_and_dropped() {
     work(&broker, 3);
     // The last of them may still be on its way when the worker leaves.
     while dead_letters(&broker) < 2 {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
     }
 
     let topic = "orders.dlq.billing";
