@@ -56,7 +56,7 @@ pub(crate) async fn delete_topic(shard: Rc<Shard>, request: DeleteTopicRequest, 
     incoming.into_reply_to().send(&reply);
 }
 
-async fn change_topic(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
+pub(crate) async fn change_topic(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
     match ask_metadata(shard, Request::Topic(request)).await? {
         Answered::Topic(topic) => Ok(topic),
         other @ Answered::Producer(_) => unreachable!("a topic was asked for, and the answer is {other:?}"),

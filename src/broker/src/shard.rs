@@ -15,6 +15,7 @@ use crate::{
     config::Config,
     connection::Connection,
     counters::{ShardCounters, TopicCounters},
+    groups::Coordinators,
     mail::Mail,
     metadata::{Answered, Refusal},
     partition::Partition,
@@ -50,6 +51,7 @@ pub(crate) struct Shard {
     pub(crate) fences: RefCell<Fences>,
     pub(crate) partitions: RefCell<HashMap<PartitionKey, Rc<Partition>>>,
     pub(crate) topic_counters: RefCell<HashMap<TopicId, Rc<TopicCounters>>>,
+    pub(crate) coordinators: Coordinators,
     pub(crate) calls: Calls,
     pub(crate) deadlines: Deadlines,
     /// Appends that wait for room in the log.
@@ -103,6 +105,7 @@ impl Shard {
             fences: RefCell::default(),
             partitions: RefCell::default(),
             topic_counters: RefCell::default(),
+            coordinators: Coordinators::default(),
             calls: Calls::default(),
             deadlines: Deadlines::default(),
             appends_waiting: WaitingLine::default(),
