@@ -8,7 +8,8 @@
 //! ```
 //!
 //! After each round, per partition: no acknowledged record is missing or elsewhere (in a relaxed topic: only the end may be
-//! missing), nothing that was ever read has changed, offsets have no holes, no record is there twice, every byte is right.
+//! missing), nothing that was ever read has changed, offsets have no holes, no record is there twice, every byte is right. With idempotent
+//! producers that send again what was not answered: every record is there once, in its order.
 //!
 //! `CORELANE_ROUNDS` sets the number of rounds, `CORELANE_SEED` the moments of the kills.
 
@@ -17,11 +18,13 @@ mod check;
 mod draw;
 mod load;
 mod message;
+mod once;
 
 use std::time::Duration;
 
 use corelane_client::{Client, Compression, Durability, TopicConfig};
 use perf::broker_process::BrokerProcess;
+use tokio::sync::Mutex;
 
 use crate::check::Ledger;
 use crate::draw::Draw;
@@ -32,6 +35,9 @@ const ROUNDS_DEFAULT: u64 = 5;
 const ROUND_GUARD: Duration = Duration::from_secs(180);
 const PARTITIONS: u32 = 3;
 
+/// One broker at a time has the cores of a small machine.
+static MACHINE: Mutex<()> = Mutex::const_new(());
+
 /// The topics under load: every way in which the broker writes.
 const TOPICS: [(&str, Durability, Compression); 3] = [
     ("stable", Durability::Stable, Compression::None),
@@ -41,6 +47,7 @@ const TOPICS: [(&str, Durability, Compression); 3] = [
 
 #[tokio::test]
 async fn acknowledged_records_outlive_kill_9() {
+    let _machine = MACHINE.lock().await;
     let rounds = environment("CORELANE_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
     let mut draw = Draw::new(environment("CORELANE_SEED").unwrap_or(1));
     let mut ledger = Ledger::new(TOPICS.map(|(name, durability, _)| (name, durability == Durability::Stable)), PARTITIONS);
@@ -60,6 +67,14 @@ async fn acknowledged_records_outlive_kill_9() {
     ledger.expect_everything();
     ledger.check(&broker::client(&broker).await).await;
     broker.stop().expect("a broker told to stop ends well");
+}
+
+/// The same producers go on through every kill: what they sent without an answer they send again.
+#[tokio::test]
+async fn idempotent_producers_leave_no_duplicate_and_no_gap_across_kill_9() {
+    let _machine = MACHINE.lock().await;
+    let rounds = environment("CORELANE_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
+    once::survive(rounds, &mut Draw::new(environment("CORELANE_SEED").unwrap_or(1))).await;
 }
 
 async fn create_topics(client: &Client) {

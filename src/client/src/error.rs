@@ -75,7 +75,8 @@ impl ClientError {
 
     /// Whether doing the same again, later, can succeed.
     ///
-    /// For a produce that timed out or lost its connection, a retry may store the record twice.
+    /// For a produce that timed out or lost its connection, another `send` may store the record twice: retries of an idempotent producer, which
+    /// do not, are over when this is seen.
     pub fn retryable(&self) -> bool {
         self.0.retryable
     }

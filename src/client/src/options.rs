@@ -67,14 +67,16 @@ impl Default for ClientOptions {
 
 /// How a producer batches, sends and retries.
 ///
-/// **Order.** With `partition_requests_in_flight_max` 1, the default, records of one partition are stored in the order in
-/// which `send` accepted them, through retries too: a partition never has two requests unanswered. Many partitions share a
-/// request and many requests share a connection, so this does not idle the connection. A larger value also overlaps requests
-/// of one partition; then a request that fails and is retried may be stored after its successor. While a partition has
-/// something to retry it falls back to one request at a time.
+/// **Order.** Records of one partition are stored in the order in which `send` accepted them, through retries too. Many partitions
+/// share a request and many requests share a connection, so that one request at a time for each partition, the default, does not idle
+/// the connection. With a larger `partition_requests_in_flight_max` requests of one partition overlap; without `idempotent` one that
+/// fails and is retried may then be stored after its successor. While a partition has something to retry it falls back to one request
+/// at a time.
 ///
-/// **Duplicates.** A request whose connection ended, or whose answer did not come in time, is sent again when `retries` is
-/// on: its records may then be stored twice.
+/// **Duplicates.** A request whose connection ended, or whose answer did not come in time, is sent again when `retries` is on.
+/// With `idempotent`, the default, brokers recognise what they have stored already: every record is stored once. A record whose
+/// delivery failed may be stored or not; those behind it are stored once, or fail too, and are never left out silently. Without it
+/// records may be stored twice.
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
     /// When a record counts as delivered.
@@ -94,6 +96,12 @@ pub struct ProducerOptions {
     pub partition_requests_in_flight_max: usize,
     /// Unanswered produce requests per shard connection.
     pub connection_requests_in_flight_max: usize,
+    /// Whether brokers recognise what is sent again. Needs `retries`; a partition has at most five batches unanswered then. Batches given to
+    /// [`Producer::send_batch`](crate::Producer::send_batch) go as they are.
+    pub idempotent: bool,
+    /// A name that outlives the process: a producer that begins with it fences those that began with it before. When a record that may be
+    /// stored could not be delivered, a named producer accepts nothing more: begin the next one.
+    pub name: Option<String>,
     /// Whether failures that a retry can help are retried.
     pub retries: bool,
     /// From `send` to the result, retries included.
@@ -111,6 +119,8 @@ impl Default for ProducerOptions {
             request_bytes_max: 8 * 1024 * 1024,
             partition_requests_in_flight_max: 1,
             connection_requests_in_flight_max: 16,
+            idempotent: true,
+            name: None,
             retries: true,
             delivery_timeout: Duration::from_secs(120),
         }

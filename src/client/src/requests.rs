@@ -75,6 +75,26 @@ impl<A: Send + 'static> Requests<A> {
         self.waiting.push(refreshing.boxed());
     }
 
+    /// Asks any broker that answers; the result comes as an event.
+    pub(crate) fn ask_any<R: Request + Send + Sync + 'static>(
+        &mut self,
+        operation: &'static str,
+        request: R,
+        answer: impl FnOnce(Result<R::Reply>) -> A + Send + 'static,
+    ) where
+        R::Reply: Send + 'static,
+    {
+        let client = Arc::clone(&self.client);
+        let asking = async move {
+            let result = client.call_any(operation, &request).await;
+            if let Err(error) = &result {
+                tracing::debug!(%error, "request failed");
+            }
+            Event::Answered(answer(result.map(|(reply, _)| reply)))
+        };
+        self.waiting.push(asking.boxed());
+    }
+
     /// Queues the request at once; its result comes as an event.
     pub(crate) fn send<R: Request>(
         &mut self,

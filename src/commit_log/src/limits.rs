@@ -68,7 +68,7 @@ pub const EPOCHS_PER_PARTITION_MAX: u32 = 10_000;
 pub const LOST_RANGES_PER_PARTITION_MAX: usize = 64;
 
 /// Batches that an idempotent producer may have in flight in one partition: so many are recognised when they are sent again.
-pub const PRODUCER_BATCHES: usize = 5;
+pub const PRODUCER_BATCHES: usize = wire::limits::PRODUCER_BATCHES_IN_FLIGHT_MAX;
 
 /// Batches of a producer that are remembered: those it may have in flight, and as many before them that are durable, so that a crash or a truncation of
 /// all that was in flight leaves what a retry may name.

@@ -131,6 +131,8 @@ pub const GROUP_ID_BYTES_MAX: usize = 128;
 pub const MEMBER_ID_BYTES_MAX: usize = 128;
 /// Instance id: a host name with a number.
 pub const INSTANCE_ID_BYTES_MAX: usize = 128;
+/// Batches that an idempotent producer may have in flight in one partition: brokers recognise as many when they are sent again.
+pub const PRODUCER_BATCHES_IN_FLIGHT_MAX: usize = 5;
 /// Name of a producer that outlives its process.
 pub const PRODUCER_NAME_BYTES_MAX: usize = 128;
 

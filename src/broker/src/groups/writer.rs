@@ -61,10 +61,10 @@ async fn append(shard: &Shard, partition: &Partition, units: &[Unit]) -> Result<
             }
             Err(AppendError::Full { .. }) => progressed.await,
             Err(AppendError::DiskFull { .. } | AppendError::Truncating) => clock::sleep(AGAIN).await,
-            Err(AppendError::Producer(error)) => unreachable!("the state of groups names no producer: {error}"),
             Err(AppendError::Deleted) => return Err(ErrorCode::CoordinatorLoading),
             Err(AppendError::Closing) => return Err(ErrorCode::ShuttingDown),
             Err(AppendError::Failed(_)) => return Err(ErrorCode::StorageFailed),
+            Err(AppendError::Producer(error)) => unreachable!("these records name no producer: {error}"),
         }
     }
 }

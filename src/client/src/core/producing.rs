@@ -10,10 +10,12 @@
 //! - Batches of a partition leave in the order in which they were begun; one that comes back takes its old place.
 //! - A partition has at most `partition_requests_in_flight_max` requests unanswered, and one while it has failures.
 //! - Every batch gets exactly one outcome.
+//! - A batch of an idempotent producer has one sequence from its first request on, unless a broker has said for sure that it is not stored.
 
 mod accumulate;
 mod batch;
 mod reply;
+mod sequences;
 #[cfg(test)]
 mod tests;
 
@@ -23,10 +25,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::limits::{BATCHES_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST_MAX};
-use wire::{ErrorCode, PartitionKey, TopicId};
+use wire::{ErrorCode, InitProducerRequest, PartitionKey, ProducerIdentity, TopicId};
 
 use self::accumulate::{OpenBatch, Sticky};
 pub(crate) use self::batch::{Batch, Reservation};
+use self::sequences::Sequences;
 use super::backoff::Backoff;
 use super::cluster_map::{ClusterMap, Target};
 use crate::error::{ClientError, ErrorKind, Result};
@@ -51,6 +54,19 @@ pub(crate) struct ProducerCore {
     batch_next: u64,
     /// A leader was unknown or wrong.
     metadata_wanted: bool,
+    identity: Identity,
+    /// Partitions with something to send that wait for it.
+    unidentified: VecDeque<PartitionKey>,
+    /// Why nothing can be sent any more.
+    fatal: Option<ClientError>,
+}
+
+/// Who the producer is to the brokers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Identity {
+    Unknown,
+    Asked,
+    Known(ProducerIdentity),
 }
 
 /// What waits for one partition.
@@ -61,13 +77,16 @@ struct Queue {
     open: Option<OpenBatch>,
     /// Closed batches by their number, so that one that comes back takes its old place.
     waiting: BTreeMap<u64, Batch>,
+    sequences: Sequences,
+    /// What was acknowledged last may be lost.
+    is_relaxed: bool,
     requests_in_flight: usize,
     /// In a row; any success ends the row.
     failures: u32,
     /// Why `failures` is not 0.
     last_error: Option<ClientError>,
     not_before: Option<Instant>,
-    /// Among `runnable` or `parked`.
+    /// Among `runnable`, `parked` or `unidentified`.
     queued: bool,
 }
 
@@ -113,6 +132,8 @@ pub(crate) struct ProduceActions {
     pub(crate) requests: Vec<ProducePlan>,
     /// Shards with something to send and no connection.
     pub(crate) connect: Vec<Target>,
+    /// Who the producer is must be asked for.
+    pub(crate) identify: Option<InitProducerRequest>,
 }
 
 impl ProducerCore {
@@ -129,6 +150,9 @@ impl ProducerCore {
             unfinished: BTreeSet::new(),
             batch_next: 0,
             metadata_wanted: false,
+            identity: Identity::Unknown,
+            unidentified: VecDeque::new(),
+            fatal: None,
         }
     }
 
@@ -153,6 +177,9 @@ impl ProducerCore {
             if !self.sendable(now, key) {
                 continue;
             }
+            if self.needs_stamp(key) && !self.can_stamp(key) {
+                continue;
+            }
             let Some(target) = map.leader(key) else {
                 self.leader_unknown(now, key, random);
                 continue;
@@ -166,6 +193,8 @@ impl ProducerCore {
             }
             let batches = self.take_batches(now, key);
             if batches.is_empty() {
+                // All was too late; or the epochs of the identity are used up, and the partition waits for another.
+                self.make_runnable(now, key);
                 continue;
             }
             let part = PartitionPlan { key, batches };
@@ -180,9 +209,36 @@ impl ProducerCore {
             self.queue(key).requests_in_flight += 1;
             self.make_runnable(now, key);
         }
+        if !self.unidentified.is_empty() && self.identity == Identity::Unknown {
+            self.identity = Identity::Asked;
+            actions.identify = Some(InitProducerRequest { name: self.options.name.clone(), current: None });
+        }
         actions.requests.extend(building.into_values());
         actions.connect.extend(self.parked.keys().copied().filter(|target| !connected(*target)));
         actions
+    }
+
+    /// Brokers know the producer by this identity, or why by none.
+    pub(crate) fn identified(&mut self, now: Instant, result: Result<ProducerIdentity>, random: u64) {
+        let error = match result {
+            Ok(identity) => {
+                self.identity = Identity::Known(identity);
+                self.runnable.append(&mut self.unidentified);
+                return;
+            }
+            Err(error) => error,
+        };
+        self.identity = Identity::Unknown;
+        if !error.retryable() {
+            self.fail_for_good(&error);
+            return;
+        }
+        for key in std::mem::take(&mut self.unidentified) {
+            let queue = self.queue(key);
+            queue.queued = false;
+            let error = error.clone().at(&queue.place);
+            self.partition_failed(now, key, &error, random);
+        }
     }
 
     /// A connection to `target` is open: what waited for it goes on.
@@ -243,13 +299,53 @@ impl ProducerCore {
         for key in keys {
             self.close_open_batch(key);
             while let Some((_, batch)) = self.queue(key).waiting.pop_first() {
-                self.finish(batch, Err(error.clone()));
+                self.finish(key, batch, Err(error.clone()));
             }
             self.queue(key).queued = false;
         }
         self.runnable.clear();
+        self.unidentified.clear();
         self.parked.clear();
         self.timers.clear();
+    }
+
+    /// Nothing can be sent any more.
+    fn fail_for_good(&mut self, error: &ClientError) {
+        self.fatal.get_or_insert_with(|| error.clone());
+        self.fail_all(error);
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.options.idempotent && self.options.retries
+    }
+
+    /// Whether the next batch to leave has no sequence and gets one.
+    fn needs_stamp(&self, key: PartitionKey) -> bool {
+        let next = self.queues[&key].waiting.first_key_value();
+        self.is_idempotent() && next.is_none_or(|(_, batch)| batch.stamp.is_none() && !batch.is_prebuilt)
+    }
+
+    /// Whether the identity for that is there; if not, the partition waits for it.
+    fn can_stamp(&mut self, key: PartitionKey) -> bool {
+        if self.queues[&key].sequences.needs_epoch() && self.options.name.is_some() {
+            let queue = &self.queues[&key];
+            let why = "a record could not be delivered, and may be stored yet: the next instance of the name fences it";
+            let cause = queue.last_error.as_ref().map_or_else(|| why.to_owned(), |error| format!("{why} ({})", error.cause()));
+            let error = ClientError::new(ErrorKind::Closed, "produce", &*queue.place, cause);
+            self.fail_for_good(&error);
+            return false;
+        }
+        if !matches!(self.identity, Identity::Known(_)) {
+            let delivery_timeout = self.options.delivery_timeout;
+            let queue = self.queue(key);
+            queue.queued = true;
+            let open = queue.open.as_ref().map(|open| open.due(delivery_timeout));
+            let deadline = queue.waiting.first_key_value().map(|(_, batch)| batch.deadline).or(open);
+            self.timers.extend(deadline.map(|deadline| Reverse((deadline, key))));
+            self.unidentified.push_back(key);
+            return false;
+        }
+        true
     }
 
     fn queue(&mut self, key: PartitionKey) -> &mut Queue {
@@ -260,8 +356,10 @@ impl ProducerCore {
     fn sendable(&self, now: Instant, key: PartitionKey) -> bool {
         let queue = &self.queues[&key];
         let limit = if queue.failures > 0 { 1 } else { self.options.partition_requests_in_flight_max.max(1) };
+        let has_sequence = !self.needs_stamp(key) || queue.sequences.has_room();
         let open_due = queue.open.as_ref().is_some_and(|open| open.due(self.options.linger) <= now);
         queue.requests_in_flight < limit
+            && has_sequence
             && queue.not_before.is_none_or(|not_before| not_before <= now)
             && (!queue.waiting.is_empty() || open_due)
     }
@@ -308,7 +406,7 @@ impl ProducerCore {
             let error = last_error.clone().unwrap_or_else(|| {
                 ClientError::new(ErrorKind::TimedOut, "produce", &*place, "not delivered within the delivery timeout")
             });
-            self.finish(batch, Err(error));
+            self.finish(key, batch, Err(error));
         }
     }
 
@@ -323,6 +421,9 @@ impl ProducerCore {
                 self.close_open_batch(key);
             }
         }
+        let is_idempotent = self.is_idempotent();
+        let identity = self.identity;
+        let mut is_used_up = false;
         let queue = self.queue(key);
         let mut batches: Vec<Batch> = Vec::new();
         let mut bytes = 0;
@@ -333,14 +434,35 @@ impl ProducerCore {
             if !joins {
                 break;
             }
+            // The batches of one request are of one producer, or of none.
+            let is_stamped = is_idempotent && !next.is_prebuilt;
+            if batches.first().is_some_and(|first| first.stamp.is_some() != is_stamped) {
+                break;
+            }
+            let stamp = match identity {
+                _ if next.stamp.is_some() || !is_stamped => next.stamp,
+                Identity::Known(identity) if queue.sequences.has_room() => {
+                    let stamp = queue.sequences.stamp(next.number, next.records, identity);
+                    is_used_up = stamp.is_none();
+                    if is_used_up {
+                        break;
+                    }
+                    stamp
+                }
+                _ => break,
+            };
             bytes += next.bytes();
             let mut batch = entry.remove();
             batch.attempts += 1;
+            batch.stamp = stamp;
             let alone = batch.alone;
             batches.push(batch);
             if alone {
                 break;
             }
+        }
+        if is_used_up {
+            self.identity = Identity::Unknown;
         }
         batches
     }
@@ -368,7 +490,7 @@ impl ProducerCore {
             self.close_open_batch(key);
             let failures = self.queue(key).failures;
             while let Some((_, batch)) = self.queue(key).waiting.pop_first() {
-                self.finish(batch, Err(error.clone().after_retries(failures)));
+                self.finish(key, batch, Err(error.clone().after_retries(failures)));
             }
             return;
         }
@@ -381,7 +503,14 @@ impl ProducerCore {
         }
     }
 
-    fn finish(&mut self, batch: Batch, result: Result<crate::Delivery>) {
+    fn finish(&mut self, key: PartitionKey, batch: Batch, result: Result<crate::Delivery>) {
+        if batch.stamp.is_some() {
+            let sequences = &mut self.queue(key).sequences;
+            match result {
+                Ok(_) => sequences.stored(batch.number),
+                Err(_) => sequences.failed(batch.number),
+            }
+        }
         let known = self.unfinished.remove(&batch.number);
         assert!(known, "a batch has one outcome");
         batch.outcome.set(result);

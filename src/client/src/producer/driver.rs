@@ -4,17 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wire::{ProducePartition, ProduceReply, ProduceRequest};
+use wire::{InitProducerReply, ProducePartition, ProduceReply, ProduceRequest, ProducerIdentity};
 
 use super::{ProducerShared, State};
 use crate::client::{ClientShared, random};
 use crate::core::producing::{PartitionPlan, ProduceActions, ProducePlan};
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use crate::requests::{Event, Requests};
 
 pub(super) struct Driver {
     shared: Arc<ProducerShared>,
-    requests: Requests<(ProducePlan, Result<ProduceReply>)>,
+    requests: Requests<Answer>,
+}
+
+/// What comes back.
+enum Answer {
+    Produced(ProducePlan, Result<ProduceReply>),
+    Identified(Result<ProducerIdentity>),
 }
 
 impl Driver {
@@ -29,6 +35,9 @@ impl Driver {
         loop {
             let actions = self.decide();
             self.requests.connect(actions.connect);
+            if let Some(request) = actions.identify {
+                self.requests.ask_any("identify producer", request, |reply| Answer::Identified(reply.and_then(into_identity)));
+            }
             for plan in actions.requests {
                 self.request(plan);
             }
@@ -74,17 +83,21 @@ impl Driver {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(wire::limits::WAIT_MS_MAX);
         let request = ProduceRequest { acks, timeout_ms, partitions };
         let target = plan.target;
-        let answer = move |result: Result<_>| (plan, result.map(|(reply, _)| reply));
+        let answer = move |result: Result<_>| Answer::Produced(plan, result.map(|(reply, _)| reply));
         self.requests.send(target, "produce", &request, attachments, timeout, answer);
     }
 }
 
 impl ProducerShared {
-    fn on_event(&self, event: Event<(ProducePlan, Result<ProduceReply>)>) {
+    fn on_event(&self, event: Event<Answer>) {
         let now = Instant::now().into_std();
         match event {
-            Event::Answered((plan, reply)) => {
+            Event::Answered(Answer::Produced(plan, reply)) => {
                 self.core().on_reply(now, plan, reply, random());
+                self.progress.notify_waiters();
+            }
+            Event::Answered(Answer::Identified(result)) => {
+                self.core().identified(now, result, random());
                 self.progress.notify_waiters();
             }
             Event::Connected(target, Ok(())) => self.core().connection_opened(target),
@@ -92,6 +105,13 @@ impl ProducerShared {
             Event::Connected(target, Err(error)) => self.core().connection_failed(now, target, &error, random()),
         }
     }
+}
+
+fn into_identity(reply: InitProducerReply) -> Result<ProducerIdentity> {
+    if reply.error.is_none() {
+        return Ok(ProducerIdentity { id: reply.producer_id, epoch: reply.producer_epoch });
+    }
+    Err(ClientError::broker(reply.error, "identify producer", "", reply.message.as_deref()))
 }
 
 fn build(partition: &mut PartitionPlan, attachments: &mut Vec<bytes::Bytes>) -> ProducePartition {

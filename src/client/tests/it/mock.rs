@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(crate) fetches: usize,
     /// Flip a byte in the payload of the next fetched batch.
     pub(crate) damage_next_fetch: bool,
+    /// Identities given.
+    pub(crate) producers: i64,
 }
 
 pub(crate) struct Shared {
@@ -286,6 +288,11 @@ fn small(shared: &Shared, api: Api, header: &FrameHeader, body: &[u8]) -> Aligne
             let topics = page.collect();
             encode_reply(header, &ListTopicsReply { error: ErrorCode::None, topics, more: names.next().is_some() }, 0)
         }
+        Api::InitProducer => {
+            state.producers += 1;
+            let (producer_id, producer_epoch) = (ProducerId(state.producers), ProducerEpoch(0));
+            encode_reply(header, &InitProducerReply { error: ErrorCode::None, message: None, producer_id, producer_epoch }, 0)
+        }
         other => panic!("the mock does not answer {other}"),
     }
 }
@@ -322,14 +329,15 @@ fn produce(shared: &Shared, request: &ProduceRequest, attached: &[u8], fault: Op
                 batch
             })
             .collect();
-        let base_offset = end_of(&state, key);
+        let known = batches.first().and_then(|first| known_at(&state, key, first));
+        let base_offset = known.unwrap_or_else(|| end_of(&state, key));
         let too_large = batches.iter().any(|batch| {
             verify_batch(batch).unwrap().check_produced().unwrap();
             let limit = state.topics.values().find(|(id, _)| *id == key.topic).map(|(_, config)| config.message_bytes_max);
             batch.len() > limit.unwrap_or(u32::MAX) as usize
         });
         let error = fault.unwrap_or(if too_large { ErrorCode::MessageTooLarge } else { ErrorCode::None });
-        if error == ErrorCode::None {
+        if error == ErrorCode::None && known.is_none() {
             for batch in batches {
                 let mut stored = AlignedVec::new();
                 stored.extend_from_slice(batch);
@@ -355,6 +363,15 @@ fn produce(shared: &Shared, request: &ProduceRequest, attached: &[u8], fault: Op
     let reply = ProduceReply { partitions: partitions.collect() };
     shared.appended.notify_waiters();
     reply
+}
+
+/// Where a batch of an idempotent producer stands already.
+fn known_at(state: &State, key: PartitionKey, batch: &[u8]) -> Option<Offset> {
+    let header = BatchHeader::decode(batch).unwrap();
+    let stored = state.logs.get(&key).into_iter().flatten().map(|batch| BatchHeader::decode(batch).unwrap());
+    let place = |header: &BatchHeader| (header.producer_id, header.producer_epoch, header.base_sequence);
+    let mut same = stored.filter(|stored| header.producer_id != ProducerId::NONE && place(stored) == place(&header));
+    same.next().map(|stored| stored.base_offset)
 }
 
 async fn fetch(shared: &Shared, request: &FetchRequest) -> (FetchReply, Vec<u8>) {

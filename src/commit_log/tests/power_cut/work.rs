@@ -240,7 +240,11 @@ impl Work {
         };
         let mut oracle = self.oracle.borrow_mut();
         let expected = oracle.expect(key);
-        let known = expected.batches.iter().rfind(|batch| batch.produced == Some(produced));
+        // A writer that was forgotten may have begun its epoch again: what it sent before does not count any more.
+        let is_first =
+            |other: Produced| (other.id, other.epoch, other.base_sequence) == (produced.id, produced.epoch, Sequence::ZERO);
+        let begun = expected.batches.iter().rposition(|batch| batch.produced.is_some_and(is_first)).unwrap_or(0);
+        let known = expected.batches[begun..].iter().find(|batch| batch.produced == Some(produced));
         let offsets = known.map(|batch| (batch.base, batch.next - 1));
         let story = format!("{key:?}: {produced:?} got {appended:?}; the log has it at {offsets:?}");
         let is_believed = expected.writers.are_bounded && produced.base_sequence == Sequence::ZERO;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use wire::{BatchBuilder, BatchHeader, BuilderOptions, Compression, PartitionKey, PushError, TimestampMs, partition_for_key};
 
 use super::batch::{Batch, Payload, Reservation};
+use super::sequences::Sequences;
 use super::{ProducerCore, Queue};
 use crate::core::cluster_map::TopicInfo;
 use crate::error::{ClientError, ErrorKind, Result};
@@ -74,6 +75,9 @@ impl ProducerCore {
         timestamp: TimestampMs,
         reservation: Option<Reservation>,
     ) -> Result<(DeliveryFuture, bool)> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
         let key = self.ensure_queue(topic, partition);
         let mut fresh = false;
         loop {
@@ -144,10 +148,14 @@ impl ProducerCore {
         if header.total_length() != batch.len() {
             return Err(invalid(format!("a batch of {} bytes was given as {}", header.total_length(), batch.len())));
         }
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
         let key = self.ensure_queue(topic, partition);
         self.close_open_batch(key);
         let outcome = Arc::new(BatchOutcome::default());
         let delivery = DeliveryFuture::new(Arc::clone(&outcome), 0);
+        // What stands in it belongs to whoever built it.
         let batch = Batch {
             number: self.next_number(),
             payload: Payload::Built(batch),
@@ -156,6 +164,10 @@ impl ProducerCore {
             deadline: now + self.options.delivery_timeout,
             attempts: 0,
             alone: false,
+            is_prebuilt: true,
+            stamp: None,
+            built_stamp: None,
+            is_uncertain: false,
             _reservation: reservation,
         };
         self.queue(key).waiting.insert(batch.number, batch);
@@ -177,6 +189,10 @@ impl ProducerCore {
             deadline: open.begun + delivery_timeout,
             attempts: 0,
             alone: false,
+            is_prebuilt: false,
+            stamp: None,
+            built_stamp: None,
+            is_uncertain: false,
             _reservation: open.reservation,
         };
         queue.waiting.insert(batch.number, batch);
@@ -216,6 +232,8 @@ impl ProducerCore {
             open: None,
             waiting: BTreeMap::new(),
             requests_in_flight: 0,
+            sequences: Sequences::new(),
+            is_relaxed: false,
             failures: 0,
             last_error: None,
             not_before: None,
