@@ -19,6 +19,7 @@ pub mod batch;
 pub mod body;
 pub mod checksum;
 pub mod compression;
+pub mod dead_letter;
 pub mod decode;
 pub mod error_code;
 pub mod frame;
