@@ -77,6 +77,10 @@ pub struct LogOptions {
     pub producers_max: usize,
     /// One that appended nothing to a partition for that long, by the broker's clock, is forgotten there.
     pub producer_idle_ms_max: u64,
+    /// Rate at which compaction reads and writes, together.
+    pub compaction_bytes_per_second: u64,
+    /// Memory for the keys of one pass of compaction. With more keys it takes several.
+    pub compaction_table_bytes_max: u64,
     /// Rate at which sealed segments are checked at rest; 0: not at all.
     pub scrub_bytes_per_second: u64,
     /// Between two passes of that check, and before the first.
@@ -107,6 +111,8 @@ impl Default for LogOptions {
             producers_per_partition_max: limits::PRODUCERS_PER_PARTITION_MAX,
             producers_max: limits::PRODUCERS_PER_SHARD_MAX,
             producer_idle_ms_max: limits::PRODUCER_IDLE_MS_MAX_DEFAULT,
+            compaction_bytes_per_second: limits::COMPACTION_BYTES_PER_SECOND_DEFAULT,
+            compaction_table_bytes_max: limits::COMPACTION_TABLE_BYTES_MAX_DEFAULT,
             scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND_DEFAULT,
             scrub_pause_ms: limits::SCRUB_PAUSE_MS_DEFAULT,
         }
@@ -142,6 +148,7 @@ impl LogOptions {
             (1..=limits::PRODUCERS_PER_PARTITION_MAX).contains(&self.producers_per_partition_max),
             "recovery keeps this many"
         );
+        assert!(self.compaction_bytes_per_second > 0, "compaction gets on");
         assert!(self.open_files_max >= 16, "a handful of files must stay open");
         assert!(self.free_bytes_resume >= self.free_bytes_min, "the marks need a distance, or appends flap");
     }

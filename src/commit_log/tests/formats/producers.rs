@@ -20,6 +20,8 @@ fn stored() -> PartitionState {
         end_position: 8192,
         max_timestamp_ms: 1,
         created_ms: 1,
+        generation: 0,
+        tombstones_since_ms: None,
         sealed: false,
     }];
     let known = Producer::from_stored(ProducerId(7), ProducerEpoch(0), Sequence(4), 50, false, &[(0, 2), (2, 2)]).unwrap();

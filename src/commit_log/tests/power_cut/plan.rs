@@ -31,6 +31,9 @@ pub(crate) fn run(seed: u64, coverage: &mut Coverage) -> u64 {
         options.producers_per_partition_max = 2;
     }
     if sizes.chance(1, 3) {
+        options.compaction_table_bytes_max = 0;
+    }
+    if sizes.chance(1, 3) {
         (options.scrub_bytes_per_second, options.scrub_pause_ms) = (16 << 20, 5);
     }
     let mut plan = Plan { world, options, random, sizes, shards_max, is_idempotent };
