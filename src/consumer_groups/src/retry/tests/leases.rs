@@ -8,14 +8,16 @@ fn two_due() -> World {
 }
 
 #[test]
-fn a_lost_answer_is_given_again_and_a_late_poll_gets_none() {
+fn what_was_given_in_a_lost_answer_is_given_again_and_a_late_poll_gets_none() {
     let mut world = two_due();
     world.now_ms = 100;
     assert_eq!(world.take(5), [(1, 2), (2, 2)]);
     world.settle(&Part::default().done("a", 1).0);
-    assert_eq!(world.take(5), [(2, 2)], "what was settled meanwhile is not given again");
-    assert_eq!(world.take(4), []);
-    assert_eq!(world.take(6), []);
+    assert_eq!(world.take_after(6, 0), [(2, 2)], "what was settled meanwhile is not given again");
+    assert_eq!(world.take_after(6, 0), [], "it is a copy");
+    assert_eq!(world.take_after(5, 0), []);
+    assert_eq!(world.take_after(7, 5), [(2, 2)], "the answer to 6 has not arrived");
+    assert_eq!(world.take_after(8, 7), []);
 }
 
 #[test]
@@ -24,16 +26,16 @@ fn who_waits_is_answered_when_something_is_due_or_in_the_end() {
     let poll = world.poll("m", 1, 150);
     let mut out = RetryOutcome::default();
     world.retries.poll(now(0), poll, |_, _| true, &mut out);
-    assert_eq!((out.answers.len(), world.retries.next_wake_steady_ms()), (0, Some(100)));
+    assert_eq!((out.answers.len(), world.retries.next_wake_steady_ms(|_, _| true)), (0, Some(100)));
     world.retries.answer_polls(now(99), |_, _| true, &mut out);
     assert_eq!(out.answers, []);
     world.retries.answer_polls(now(100), |_, _| true, &mut out);
     assert_eq!(given(&out.answers[0].records), [(1, 2), (2, 2)]);
-    assert_eq!(world.retries.next_wake_steady_ms(), None);
+    assert_eq!(world.retries.next_wake_steady_ms(|_, _| true), None);
 
     let poll = world.poll("m", 2, 150);
     world.retries.poll(now(100), poll, |_, _| true, &mut out);
-    assert_eq!(world.retries.next_wake_steady_ms(), Some(150));
+    assert_eq!(world.retries.next_wake_steady_ms(|_, _| true), Some(150));
     world.retries.answer_polls(now(150), |_, _| true, &mut out);
     assert_eq!(out.answers[1], RetryAnswer { request: 2, records: Vec::new() });
 }
