@@ -50,7 +50,7 @@ use self::dead_letters::Origin;
 use self::entry::Changes;
 use self::partition::{Lease, PartitionRetries, SettleAt};
 use self::policies::Policies;
-use self::polls::{PollKind, Polls};
+use self::polls::Polls;
 use crate::{GroupId, MemberId, Now};
 
 /// What an event leads to.
@@ -214,18 +214,13 @@ impl GroupRetries {
 
     /// A member asks for due records. `owns` says whether it owns a partition.
     pub fn poll(&mut self, now: Now, poll: RetryPoll, owns: impl Fn(&MemberId, PartitionKey) -> bool, out: &mut RetryOutcome) {
-        let kind = self.polls.begin(&poll);
-        if kind == PollKind::Late {
+        if !self.polls.begin(&poll) {
             out.answers.push(RetryAnswer { request: poll.request, records: Vec::new() });
             return;
         }
-        let mut records = Vec::new();
-        if kind == PollKind::Repeated {
-            records = self.take_again(&poll, &owns);
-        }
-        if records.is_empty() {
-            records = self.take(now, &poll, &owns);
-        }
+        let was_lost = |lease: &Lease| lease.member == poll.member && lease.poll > poll.received;
+        self.partitions.values_mut().for_each(|retries| retries.release(was_lost));
+        let records = self.take(now, &poll, &owns);
         let superseded = if records.is_empty() && now.steady_ms < poll.deadline_steady_ms {
             self.polls.wait(poll)
         } else {
@@ -268,13 +263,13 @@ impl GroupRetries {
     /// A member no longer owns a partition: what it was given there goes to the next one.
     pub fn release_partition(&mut self, partition: PartitionKey) {
         if let Some(retries) = self.partitions.get_mut(&partition) {
-            retries.release(None);
+            retries.release(|_| true);
         }
     }
 
     /// A member is gone: what it was given goes to the next owners.
     pub fn release_member(&mut self, member: &MemberId, out: &mut RetryOutcome) {
-        self.partitions.values_mut().for_each(|retries| retries.release(Some(member)));
+        self.partitions.values_mut().for_each(|retries| retries.release(|lease| lease.member == *member));
         let waiting = self.polls.forget(member);
         out.answers.extend(waiting.map(|poll| RetryAnswer { request: poll.request, records: Vec::new() }));
     }
@@ -355,16 +350,6 @@ impl GroupRetries {
                 let retries = self.partitions.get_mut(partition).expect("it was just there");
                 retries.take(*partition, now, &lease, room, &mut records);
             }
-        }
-        records
-    }
-
-    fn take_again(&self, poll: &RetryPoll, owns: &impl Fn(&MemberId, PartitionKey) -> bool) -> Vec<DueRecord> {
-        let lease = Lease { member: poll.member.clone(), poll: poll.poll };
-        let asked = self.partitions.iter().filter(|(partition, _)| poll.partitions.contains(partition));
-        let mut records = Vec::new();
-        for (partition, retries) in asked.filter(|(partition, _)| owns(&poll.member, **partition)) {
-            retries.take_again(*partition, &lease, &mut records);
         }
         records
     }

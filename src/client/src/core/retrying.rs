@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use wire::limits::{FAILED_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST_MAX, SETTLED_PER_REQUEST_MAX};
 use wire::{DueRecord, FetchedOffset, LeaderEpoch, Offset, PartitionKey, SettlePartition, SettlePartitionReply};
 
-use self::assigned::Assigned;
+use self::assigned::{Assigned, RetryTaken};
 
 /// How long to wait until the coordinator is asked again whether it has room, unless a retry has made some.
 const FULL_PAUSE: Duration = Duration::from_millis(500);
@@ -42,11 +42,17 @@ pub(crate) struct RetryingCore<T> {
     in_flight_max: usize,
     assignment_next: u64,
     settling: bool,
+    /// A request without an answer: it is said again as it was, so that a copy that comes late says nothing else.
+    unanswered: Option<SettlePlan>,
+    /// Number of the last poll sent.
     poll: u64,
+    /// Number of the last poll whose answer is here, with nothing left out.
+    received: u64,
+    /// The answer to the last poll is to come.
     polling: bool,
     /// The poll under way does not name all partitions.
     poll_is_stale: bool,
-    /// The last answer had records that could not be taken: the same poll is to be repeated.
+    /// The last answer had records that could not be taken: they are to be given again.
     poll_again: bool,
 }
 
@@ -85,6 +91,7 @@ pub(crate) struct SettlePlan {
 #[derive(Debug)]
 pub(crate) struct PollPlan {
     pub(crate) poll: u64,
+    pub(crate) received: u64,
     assignments: Vec<Assignment>,
 }
 
@@ -110,7 +117,9 @@ impl<T> RetryingCore<T> {
             in_flight_max: in_flight_max.max(1),
             assignment_next: 0,
             settling: false,
-            poll: 1,
+            unanswered: None,
+            poll: 0,
+            received: 0,
             polling: false,
             poll_is_stale: false,
             poll_again: false,
@@ -219,6 +228,10 @@ impl<T> RetryingCore<T> {
         if self.settling {
             return None;
         }
+        if let Some(plan) = self.unanswered.take().and_then(|plan| self.still_assigned(plan)) {
+            self.settling = true;
+            return Some(plan);
+        }
         let mut room = Room { settled: SETTLED_PER_REQUEST_MAX, failed: FAILED_PER_REQUEST_MAX };
         let mut plan = SettlePlan { assignments: Vec::new(), partitions: Vec::new() };
         for assigned in self.partitions.values_mut() {
@@ -232,6 +245,12 @@ impl<T> RetryingCore<T> {
         }
         self.settling = !plan.partitions.is_empty();
         self.settling.then_some(plan)
+    }
+
+    fn still_assigned(&mut self, plan: SettlePlan) -> Option<SettlePlan> {
+        let said = plan.assignments.into_iter().zip(plan.partitions);
+        let (assignments, partitions): (Vec<_>, Vec<_>) = said.filter(|(assignment, _)| self.get(*assignment).is_some()).unzip();
+        (!partitions.is_empty()).then_some(SettlePlan { assignments, partitions })
     }
 
     /// When [`RetryingCore::next_settle`] may have something to say though nothing has happened.
@@ -250,14 +269,10 @@ impl<T> RetryingCore<T> {
         }
     }
 
-    /// No answer came to a settle request, or one that concerns all of it: it is said again.
-    pub(crate) fn settle_lost(&mut self, now: Instant, plan: &SettlePlan) {
+    /// No answer came to a settle request, or one that concerns all of it: the next one is the same.
+    pub(crate) fn settle_lost(&mut self, plan: SettlePlan) {
         self.settling = false;
-        for assignment in &plan.assignments {
-            if let Some(assigned) = self.get(*assignment) {
-                assigned.settle_lost(now);
-            }
-        }
+        self.unanswered = Some(plan);
     }
 
     /// The poll to send now. It replaces one that is under way.
@@ -269,14 +284,15 @@ impl<T> RetryingCore<T> {
         }
         self.polling = true;
         self.poll_is_stale = false;
-        let assignments = self.partitions.values().map(|assigned| assigned.assignment).collect();
-        Some(PollPlan { poll: self.poll, assignments })
+        self.poll += 1;
+        let going_on = self.partitions.values().filter(|assigned| !assigned.is_ending());
+        let assignments = going_on.map(|assigned| assigned.assignment).collect();
+        Some(PollPlan { poll: self.poll, received: self.received, assignments })
     }
 
-    /// The answer to a poll. Returns what to read from the log.
+    /// The answer to a poll. Returns what to read from the log. Of an earlier poll than the last it is not used: what it gave is given again.
     pub(crate) fn polled(&mut self, plan: &PollPlan, records: &[DueRecord]) -> Vec<RetryFetch> {
         if plan.poll != self.poll {
-            // Another answer to the same poll was here first.
             return Vec::new();
         }
         let mut fetches = Vec::new();
@@ -284,18 +300,18 @@ impl<T> RetryingCore<T> {
         for record in records {
             let partition = PartitionKey::new(record.topic, record.partition);
             let named = plan.assignments.iter().find(|assignment| assignment.partition == partition);
-            let taken = named.and_then(|assignment| self.get(*assignment)?.take_retry(record));
+            let taken = named.and_then(|assignment| Some((*assignment, self.get(*assignment)?.take_retry(record))));
             match taken {
-                Some(true) => {
-                    fetches.extend(named.map(|assignment| RetryFetch { assignment: *assignment, offset: record.offset }))
-                }
-                Some(false) => {}
-                None => all_taken = false,
+                Some((assignment, RetryTaken::Fetch)) => fetches.push(RetryFetch { assignment, offset: record.offset }),
+                Some((_, RetryTaken::InHand)) => {}
+                Some((_, RetryTaken::NotNow)) | None => all_taken = false,
             }
         }
         self.polling = false;
         self.poll_again = !all_taken;
-        self.poll += u64::from(all_taken);
+        if all_taken {
+            self.received = plan.poll;
+        }
         fetches
     }
 

@@ -164,6 +164,7 @@ impl Driver {
                 member_id: self.membership.member_id().to_owned(),
                 member_epoch: self.membership.epoch(),
                 poll: plan.poll,
+                received: plan.received,
                 partitions: plan.partitions().collect(),
                 max_records: RETRIES_PER_REPLY_MAX,
                 max_wait_ms: u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX),
@@ -246,7 +247,7 @@ impl Driver {
                 self.membership.failed(std::time::Instant::now(), delay);
             }
             Event::Offsets(keys, found) => self.begin(&keys, found),
-            Event::Settled(plan, reply) => self.settled(&plan, reply),
+            Event::Settled(plan, reply) => self.settled(plan, reply),
             Event::Polled(plan, reply) => self.polled(&plan, reply),
             Event::Read(fetch, Ok(record)) => self.shared.state().core.fetched(fetch, record),
             Event::Read(fetch, Err(error)) => self.shared.state().core.fetch_failed(fetch, error.cause()),
@@ -448,22 +449,22 @@ impl Driver {
         }
     }
 
-    fn settled(&mut self, plan: &SettlePlan, reply: Result<SettleReply>) {
+    fn settled(&mut self, plan: SettlePlan, reply: Result<SettleReply>) {
         let now = std::time::Instant::now();
         let refusal = {
             let mut state = self.shared.state();
             match &reply {
                 Ok(reply) if reply.error.is_none() => {
-                    state.core.settled(now, plan, &reply.partitions);
+                    state.core.settled(now, &plan, &reply.partitions);
                     state.answer_commits();
                     None
                 }
                 Ok(reply) => {
-                    state.core.settle_lost(now, plan);
+                    state.core.settle_lost(plan);
                     Some(Ok(reply.error))
                 }
                 Err(error) => {
-                    state.core.settle_lost(now, plan);
+                    state.core.settle_lost(plan);
                     Some(Err(error.clone()))
                 }
             }

@@ -37,6 +37,7 @@ impl Coordinator {
             request: token.0,
             member: MemberId::from(request.member_id.as_str()),
             poll: request.poll,
+            received: request.received,
             partitions: request.partitions.iter().copied().collect(),
             records_max: request.max_records as usize,
             deadline_steady_ms: now.steady_ms + u64::from(request.max_wait_ms),

@@ -152,20 +152,10 @@ impl PartitionRetries {
         }
     }
 
-    /// Gives again what was given in an answer that was lost.
-    pub(super) fn take_again(&self, origin: PartitionKey, lease: &Lease, out: &mut Vec<DueRecord>) {
-        if self.is_stopped() {
-            return;
-        }
-        let given = self.parked.values().filter(|parked| parked.lease.as_ref() == Some(lease));
-        out.extend(given.map(|parked| due_record(origin, parked)));
-    }
-
-    /// What `member` holds, or anybody when it is `None`, can be given to others.
-    pub(super) fn release(&mut self, member: Option<&MemberId>) {
+    /// What is given under one of these leases can be given to others, or again.
+    pub(super) fn release(&mut self, ends: impl Fn(&Lease) -> bool) {
         for (number, parked) in &mut self.parked {
-            let ends = parked.lease.as_ref().is_some_and(|lease| member.is_none_or(|member| lease.member == *member));
-            if ends {
+            if parked.lease.as_ref().is_some_and(&ends) {
                 parked.lease = None;
                 self.due.extend(parked.due.map(|due| (due.steady_ms, *number)));
             }

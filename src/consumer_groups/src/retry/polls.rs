@@ -13,8 +13,10 @@ pub struct RetryPoll {
     pub request: u64,
     /// The member.
     pub member: MemberId,
-    /// Its number of this poll.
+    /// Its number of this poll: greater than all before.
     pub poll: u64,
+    /// The number of the last poll whose answer it has.
+    pub received: u64,
     /// The partitions it has begun with; those it owns are asked, the others passed over.
     pub partitions: BTreeSet<PartitionKey>,
     /// Records in the answer at most.
@@ -31,27 +33,14 @@ pub(super) struct Polls {
     last: BTreeMap<MemberId, u64>,
 }
 
-/// What a poll is, beside those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PollKind {
-    New,
-    /// Its answer was lost.
-    Repeated,
-    /// A later one has been here: this one comes too late.
-    Late,
-}
-
 impl Polls {
-    /// Notes the number of a poll.
-    pub(super) fn begin(&mut self, poll: &RetryPoll) -> PollKind {
-        match self.last.get(&poll.member) {
-            Some(last) if poll.poll < *last => PollKind::Late,
-            Some(last) if poll.poll == *last => PollKind::Repeated,
-            _ => {
-                self.last.insert(poll.member.clone(), poll.poll);
-                PollKind::New
-            }
+    /// Notes the number of a poll; false when a later one was here before.
+    pub(super) fn begin(&mut self, poll: &RetryPoll) -> bool {
+        let is_latest = self.last.get(&poll.member).is_none_or(|last| poll.poll > *last);
+        if is_latest {
+            self.last.insert(poll.member.clone(), poll.poll);
         }
+        is_latest
     }
 
     /// Lets a poll wait; the one of the same member that waited before is returned, nobody listens for its answer.

@@ -74,10 +74,14 @@ impl World {
         self.settle(&Part::default().failed(key, offset, attempt).0).outcomes[0]
     }
 
-    /// What a member that owns all partitions is given now.
+    /// What a member that owns all partitions is given now; it has all answers before.
     fn take(&mut self, poll: u64) -> Vec<(u64, u32)> {
+        self.take_after(poll, poll - 1)
+    }
+
+    fn take_after(&mut self, poll: u64, received: u64) -> Vec<(u64, u32)> {
         self.out = RetryOutcome::default();
-        let poll = self.poll("m", poll, 0);
+        let poll = RetryPoll { received, ..self.poll("m", poll, 0) };
         self.retries.poll(now(self.now_ms), poll, |_, _| true, &mut self.out);
         given(&self.out.answers[0].records)
     }
@@ -87,6 +91,7 @@ impl World {
             request: poll,
             member: member(name),
             poll,
+            received: poll - 1,
             partitions: BTreeSet::from([partition(0), partition(1)]),
             records_max: 10,
             deadline_steady_ms: self.now_ms + wait_ms,

@@ -26,8 +26,8 @@ pub(crate) struct Client {
     pub(crate) belief: BTreeMap<PartitionKey, Option<u64>>,
     /// Sending time of the last heartbeat that was answered.
     answered_sent_ms: u64,
-    /// Number of its next poll for retries, and what it was given.
-    pub(crate) polls: u64,
+    /// Number of the last poll for retries whose answer arrived, and what it was given.
+    pub(crate) received: u64,
     pub(crate) retrying: Vec<DueRecord>,
     /// Heartbeats whose answer would count, by number, and when they were sent.
     unanswered: BTreeMap<u64, u64>,
@@ -46,7 +46,7 @@ impl Client {
             max_wait_ms,
             belief: BTreeMap::new(),
             answered_sent_ms: 0,
-            polls: 1,
+            received: 0,
             retrying: Vec::new(),
             unanswered: BTreeMap::new(),
         }
@@ -143,7 +143,7 @@ impl Client {
     fn start_again(&mut self) {
         self.belief.clear();
         self.retrying.clear();
-        self.polls = 1;
+        self.received = 0;
         self.epoch = MemberEpoch::JOIN;
         self.lives += 1;
         self.unanswered.clear();

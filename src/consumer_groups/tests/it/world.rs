@@ -175,7 +175,7 @@ impl World {
         }
         if let Reply::TakeRetries(reply) = reply {
             let client = &mut self.clients[addressee.client];
-            client.polls += 1;
+            client.received = client.received.max(token.0);
             client.retrying.extend(reply.records.iter().cloned());
         }
         if let Reply::Heartbeat(reply) = reply {
@@ -277,20 +277,21 @@ impl World {
     }
 
     pub(crate) fn take_retries(&mut self, client: usize, max_wait_ms: u32, fate: Fate) {
-        let member = &self.clients[client];
-        if !member.is_alive {
+        if !self.clients[client].is_alive {
             return;
         }
+        let token = self.token();
+        let member = &self.clients[client];
         let request = TakeRetriesRequest {
             group: "g".to_owned(),
             member_id: member.member_id(),
             member_epoch: member.epoch,
-            poll: member.polls,
+            poll: token.0,
+            received: member.received,
             partitions: member.belief.keys().copied().collect(),
             max_records: 3,
             max_wait_ms,
         };
-        let token = self.token();
         self.send(client, token, Sent::TakeRetries(request), fate);
     }
 

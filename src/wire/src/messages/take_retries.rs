@@ -20,9 +20,10 @@ pub struct TakeRetriesRequest {
     pub member_id: String,
     /// Its epoch.
     pub member_epoch: MemberEpoch,
-    /// The member's number of this poll, one more after each answer. The same number again means that the answer was lost: the same
-    /// records are given again. A smaller one is answered with none.
+    /// Its number, greater than that of every request this member sent before: one that comes late is answered with none.
     pub poll: u64,
+    /// The number of the last request whose answer arrived, 0 without: records that were given in later ones are given again.
+    pub received: u64,
     /// The partitions that the member has begun to consume: it takes no records of others.
     pub partitions: Vec<PartitionKey>,
     /// Records in the reply, 1 to [`RETRIES_PER_REPLY_MAX`].

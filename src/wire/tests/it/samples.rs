@@ -588,6 +588,7 @@ macro_rules! for_each_body {
                 member_id: "member-1".to_owned(),
                 member_epoch: MemberEpoch(22),
                 poll: 44,
+                received: 42,
                 partitions: vec![PartitionKey::new(TOPIC, PartitionIndex(3)), PartitionKey::new(TOPIC, PartitionIndex(4))],
                 max_records: 100,
                 max_wait_ms: 500,

@@ -51,6 +51,17 @@ enum RetryStage<T> {
     Failed(String),
 }
 
+/// What became of a record that came due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetryTaken {
+    /// It is to be read from the log.
+    Fetch,
+    /// It is here, or what is to be said of it is.
+    InHand,
+    /// Something under way speaks of it: it is to be given again.
+    NotNow,
+}
+
 #[derive(Debug)]
 pub(super) struct Assigned<T> {
     pub(super) assignment: Assignment,
@@ -73,6 +84,8 @@ pub(super) struct Assigned<T> {
     ready: VecDeque<Offset>,
     retries_ready: VecDeque<Offset>,
     is_stopped: bool,
+    /// It is about to be given up.
+    is_ending: bool,
     /// The coordinator has no room for what failed.
     is_full: bool,
     /// There is something to tell, from then on.
@@ -105,6 +118,7 @@ impl<T> Assigned<T> {
             ready: VecDeque::new(),
             retries_ready: VecDeque::new(),
             is_stopped: fetched.stopped,
+            is_ending: false,
             is_full: false,
             settle_at: None,
             has_news: false,
@@ -113,7 +127,7 @@ impl<T> Assigned<T> {
 
     pub(super) fn wants(&self, in_flight_max: usize) -> bool {
         let window_end = self.committed.unwrap_or(self.start).plus(SETTLE_WINDOW_OFFSETS);
-        !self.is_stopped && !self.is_full && self.records.len() < in_flight_max && self.next < window_end
+        !self.is_stopped && !self.is_ending && !self.is_full && self.records.len() < in_flight_max && self.next < window_end
     }
 
     pub(super) fn offer(&mut self, offset: Offset, leader_epoch: LeaderEpoch, key: Option<&[u8]>, record: T) {
@@ -157,7 +171,7 @@ impl<T> Assigned<T> {
     }
 
     pub(super) fn has_next(&self) -> bool {
-        !self.is_stopped && (!self.retries_ready.is_empty() || (!self.ready.is_empty() && !self.is_full))
+        !self.is_stopped && !self.is_ending && (!self.retries_ready.is_empty() || (!self.ready.is_empty() && !self.is_full))
     }
 
     pub(super) fn next(&mut self) -> Option<Delivery<T>> {
@@ -238,10 +252,16 @@ impl<T> Assigned<T> {
         self.ready.push_back(offset);
     }
 
+    pub(super) fn position(&self) -> Offset {
+        self.records.first_key_value().map_or(self.next, |(offset, _)| *offset)
+    }
+
     pub(super) fn stop(&mut self) {
-        self.is_stopped = true;
-        self.ready.clear();
-        self.retries_ready.clear();
+        self.is_ending = true;
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -255,8 +275,10 @@ impl<T> Assigned<T> {
         self.committed
     }
 
-    pub(super) fn position(&self) -> Offset {
-        self.records.first_key_value().map_or(self.next, |(offset, _)| *offset)
+    /// The next one to offer.
+    #[cfg(test)]
+    pub(super) fn next_offset(&self) -> Offset {
+        self.next
     }
 
     pub(super) fn settle_at(&self) -> Option<Instant> {
@@ -289,7 +311,8 @@ impl<T> Assigned<T> {
                 moves.then(|| CommittedOffset { offset: target, leader_epoch: self.epoch_before(target), metadata: None });
         }
         let says_nothing = part.deferred.is_empty() && part.done.is_empty() && part.failed.is_empty() && part.commit.is_none();
-        self.has_news = false;
+        // What found no room is said in the next request.
+        self.has_news = room.settled == 0 || room.failed == 0;
         self.settle_at = None;
         (!says_nothing).then_some(part)
     }
@@ -349,12 +372,10 @@ impl<T> Assigned<T> {
         before.map(|(_, epoch)| *epoch)
     }
 
-    pub(super) fn settle_lost(&mut self, now: Instant) {
-        self.settle_at = Some(now);
-    }
-
     pub(super) fn settled(&mut self, now: Instant, part: &SettlePartition, reply: &SettlePartitionReply) {
+        self.committed = self.committed.max(reply.committed);
         if reply.error != ErrorCode::None {
+            self.has_news = true;
             self.settle_at = Some(now + FULL_PAUSE);
             return;
         }
@@ -384,15 +405,23 @@ impl<T> Assigned<T> {
         for key in &reply.released {
             self.release(key);
         }
-        self.committed = self.committed.max(reply.committed);
         if let Some(committed) = self.committed {
             while self.epochs.get(1).is_some_and(|(from, _)| *from < committed) {
                 self.epochs.pop_front();
             }
         }
-        self.is_full = is_full;
-        if is_full {
+        // What was refused may flow again meanwhile, with its key: then nothing is left that waits for room.
+        self.is_full = is_full && self.records.values().any(|offered| self.is_to_be_said(offered));
+        if self.is_full {
             self.settle_at = Some(now + FULL_PAUSE);
+        }
+    }
+
+    fn is_to_be_said(&self, offered: &Offered<T>) -> bool {
+        match offered.stage {
+            Stage::Failed(_) => true,
+            Stage::Later(_) => offered.key.as_deref().is_some_and(|key| self.is_parked(key)),
+            Stage::Ready(_) | Stage::Handling => false,
         }
     }
 
@@ -420,26 +449,44 @@ impl<T> Assigned<T> {
         self.advance(key);
     }
 
-    /// Takes a record that is due again: whether it must be read, or is in hand already. `None` when it is not expected: the answer was
-    /// overtaken by another.
-    pub(super) fn take_retry(&mut self, record: &DueRecord) -> Option<bool> {
+    /// Takes a record that is due again.
+    pub(super) fn take_retry(&mut self, record: &DueRecord) -> RetryTaken {
+        if self.is_ending {
+            // Who has the partition next is given it.
+            return RetryTaken::InHand;
+        }
         if self.records.contains_key(&record.offset) {
-            return None;
+            return RetryTaken::NotNow;
         }
         if let Some(retry) = self.retries.get(&record.offset) {
-            return (retry.attempt == record.attempt).then_some(false);
+            return if retry.attempt == record.attempt { RetryTaken::InHand } else { RetryTaken::NotNow };
         }
+        let mut stage = RetryStage::Fetching;
         let key: Option<Key> = record.key.as_deref().map(Arc::from);
         if let Some(key) = &key {
-            let held = self.keys.get(key).filter(|held| held.is_parked)?;
-            if held.last_retry >= Some((record.offset, record.attempt)) {
-                return None;
+            match self.keys.get(key) {
+                Some(held) if held.is_parked => {
+                    if held.last_retry >= Some((record.offset, record.attempt)) {
+                        return RetryTaken::NotNow;
+                    }
+                }
+                // A copy of a request came late and parked what had been handled by then.
+                _ if record.offset < self.next => {
+                    stage = RetryStage::Done;
+                    self.has_news = true;
+                }
+                Some(_) => return RetryTaken::NotNow,
+                None => _ = self.keys.park(key),
             }
         }
         // Nothing is due of a stopped partition: it was resumed.
         self.is_stopped = false;
-        self.retries.insert(record.offset, Retry { key, attempt: record.attempt, stage: RetryStage::Fetching });
-        Some(true)
+        if record.offset >= self.next {
+            self.held.insert(record.offset);
+        }
+        let taken = if matches!(stage, RetryStage::Done) { RetryTaken::InHand } else { RetryTaken::Fetch };
+        self.retries.insert(record.offset, Retry { key, attempt: record.attempt, stage });
+        taken
     }
 
     pub(super) fn retry_fetched(&mut self, offset: Offset, record: T) {

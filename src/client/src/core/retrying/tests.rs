@@ -1,1 +1,8 @@
+//! A member alone, and members together with the coordinator's core under all that can go wrong.
 
+mod coordinator;
+mod member;
+mod oracle;
+mod random;
+mod together;
+mod world;

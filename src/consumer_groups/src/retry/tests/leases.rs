@@ -8,14 +8,16 @@ fn two_due() -> World {
 }
 
 #[test]
-fn a_lost_answer_is_given_again_and_a_late_poll_gets_none() {
+fn what_was_given_in_a_lost_answer_is_given_again_and_a_late_poll_gets_none() {
     let mut world = two_due();
     world.now_ms = 100;
     assert_eq!(world.take(5), [(1, 2), (2, 2)]);
     world.settle(&Part::default().done("a", 1).0);
-    assert_eq!(world.take(5), [(2, 2)], "what was settled meanwhile is not given again");
-    assert_eq!(world.take(4), []);
-    assert_eq!(world.take(6), []);
+    assert_eq!(world.take_after(6, 0), [(2, 2)], "what was settled meanwhile is not given again");
+    assert_eq!(world.take_after(6, 0), [], "it is a copy");
+    assert_eq!(world.take_after(5, 0), []);
+    assert_eq!(world.take_after(7, 5), [(2, 2)], "the answer to 6 has not arrived");
+    assert_eq!(world.take_after(8, 7), []);
 }
 
 #[test]
