@@ -19,6 +19,7 @@ mod draw;
 mod load;
 mod message;
 mod once;
+mod workers;
 
 use std::time::Duration;
 
@@ -75,6 +76,14 @@ async fn idempotent_producers_leave_no_duplicate_and_no_gap_across_kill_9() {
     let _machine = MACHINE.lock().await;
     let rounds = environment("CORELANE_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
     once::survive(rounds, &mut Draw::new(environment("CORELANE_SEED").unwrap_or(1))).await;
+}
+
+/// Records that keep failing, and a death now and then, of the broker or of a worker.
+#[tokio::test]
+async fn every_record_of_a_group_is_handled_or_a_dead_letter_whatever_dies() {
+    let _machine = MACHINE.lock().await;
+    let rounds = environment("CORELANE_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
+    workers::survive(rounds, &mut Draw::new(environment("CORELANE_SEED").unwrap_or(1))).await;
 }
 
 async fn create_topics(client: &Client) {
