@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use shards::buffer::Shared;
+use shards::clock;
 use wire::batch::{BatchHeader, HEADER_BYTES};
 use wire::{LeaderEpoch, Offset, TimestampMs};
 
@@ -100,6 +101,9 @@ pub(crate) fn append_all(
     }
 
     // From here on nothing refuses.
+    if !inner.is_open() {
+        inner.open_since_ms = clock::wall_ms();
+    }
     let base = inner.marks.appended_end;
     let newest = inner.epochs.latest().map(|start| start.epoch);
     if newest != Some(epoch) {

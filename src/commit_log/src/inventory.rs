@@ -4,7 +4,7 @@
 //!   named and there      the partition
 //!   named, not there     a lost range: the record that removed it is lost, or somebody else removed it
 //!   there, not named     a leftover of a crash (of what a cut, the log start or a recovery left): removed, unless the partition is lossy, because
-//!                        then it may be what is missing
+//!                        then it may be what is missing; one below the log start in the background, since that may take long
 //! ```
 //!
 //! It is done when the states of all directories are known: an older directory may name a partition that has moved since.
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::disk::{self, DiskError};
-use wire::PartitionKey;
+use wire::{Offset, PartitionKey};
 
 use crate::StartError;
 use crate::directory::{parse_segment_name, partition_path, topics_path};
@@ -23,8 +23,16 @@ use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
 /// Folders listed at the same time: ten thousand of them are looked at within a start.
 const PARTITIONS_AT_ONCE: usize = 32;
 
-/// Compares all of `states`, whose new segments stand on `own`; returns them without what is not there.
-pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<Vec<PartitionState>, StartError> {
+/// A file below the log start of its partition.
+#[derive(Debug)]
+pub(crate) struct Expired {
+    pub(crate) key: PartitionKey,
+    pub(crate) base: Offset,
+    pub(crate) path: PathBuf,
+}
+
+/// Compares all of `states`, whose new segments stand on `own`; returns them without what is not there, and what is to be removed later.
+pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<(Vec<PartitionState>, Vec<Expired>), StartError> {
     let disks: BTreeSet<&Path> = states.iter().flat_map(|state| &state.segments).map(|segment| &*segment.disk).collect();
     for disk in disks {
         if !disk::exists(&topics_path(disk)).await? {
@@ -33,10 +41,12 @@ pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<Vec<
         }
     }
     let compared = states.into_iter().map(|state| compare(own, state));
-    Ok(stream::iter(compared).buffered(PARTITIONS_AT_ONCE).try_collect().await?)
+    let compared: Vec<_> = stream::iter(compared).buffered(PARTITIONS_AT_ONCE).try_collect().await?;
+    let (states, expired): (Vec<_>, Vec<_>) = compared.into_iter().unzip();
+    Ok((states, expired.into_iter().flatten().collect()))
 }
 
-async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState, DiskError> {
+async fn compare(own: &Path, mut state: PartitionState) -> Result<(PartitionState, Vec<Expired>), DiskError> {
     let mut disks: BTreeSet<PathBuf> = state.segments.iter().map(|segment| segment.disk.to_path_buf()).collect();
     disks.insert(own.to_path_buf());
     let mut there = BTreeSet::new();
@@ -50,7 +60,7 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState
             if is_finished && is_named {
                 there.insert((disk.clone(), base));
             } else {
-                leftovers.push(folder.join(name));
+                leftovers.push((base, folder.join(name)));
             }
         }
     }
@@ -62,10 +72,15 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState
         state.lossy = true;
         state.add_lost(OffsetRange { start: segment.base.max(state.log_start), end: segment.end });
     }
-    for path in leftovers {
-        leave_or_remove(&path, state.key, state.lossy).await?;
+    let mut expired = Vec::new();
+    for (base, path) in leftovers {
+        if base < state.log_start && !state.lossy {
+            expired.push(Expired { key: state.key, base, path });
+        } else {
+            leave_or_remove(&path, state.key, state.lossy).await?;
+        }
     }
-    Ok(state)
+    Ok((state, expired))
 }
 
 async fn names(folder: &Path) -> Result<Vec<String>, DiskError> {

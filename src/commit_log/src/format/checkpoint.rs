@@ -118,7 +118,7 @@ impl CheckpointWriter {
         writer.u32(state.segments.len() as u32).u32(epochs.len() as u32).u32(state.lost.len() as u32).u32(0);
         for (segment, disk) in state.segments.iter().zip(disks) {
             writer.u64(segment.base.0).u64(segment.end.0).u64(segment.end_position).i64(segment.max_timestamp_ms);
-            writer.i64(segment.created_ms).u16(disk).u16(if segment.sealed { SEGMENT_SEALED } else { 0 });
+            writer.i64(segment.aged_from_ms).u16(disk).u16(if segment.sealed { SEGMENT_SEALED } else { 0 });
         }
         for entry in epochs {
             writer.u64(entry.start.0).u32(entry.epoch.0);
@@ -298,7 +298,7 @@ fn decode_partition(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Part
 
 fn decode_segment(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<SegmentState, FormatError> {
     let (base, end, end_position) = (Offset(reader.u64()?), Offset(reader.u64()?), reader.u64()?);
-    let (max_timestamp_ms, created_ms) = (reader.i64()?, reader.i64()?);
+    let (max_timestamp_ms, aged_from_ms) = (reader.i64()?, reader.i64()?);
     let (disk, flags) = (reader.u16()?, reader.u16()?);
     let Some(disk) = disks.get(usize::from(disk)) else {
         return Err(reader.field("disk", disk.into(), "must be in the table"));
@@ -310,5 +310,5 @@ fn decode_segment(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Segmen
         return Err(reader.field("segment", base.0, "must end after it starts, on a block"));
     }
     let sealed = flags & SEGMENT_SEALED != 0;
-    Ok(SegmentState { disk: disk.clone(), base, end, end_position, max_timestamp_ms, created_ms, sealed })
+    Ok(SegmentState { disk: disk.clone(), base, end, end_position, max_timestamp_ms, aged_from_ms, sealed })
 }

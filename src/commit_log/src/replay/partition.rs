@@ -159,7 +159,7 @@ impl Replaying {
         if let Some(last) = state.segments.last_mut() {
             // Whatever it holds by now: a cut closes it, and the next batches went into another.
             last.end = last.end.min(to);
-            last.sealed = true;
+            last.seal();
         }
         state.epochs.truncate(to);
         state.high_watermark = state.high_watermark.min(to);
@@ -193,7 +193,7 @@ impl Replaying {
                     end: note.base,
                     end_position: BLOCK_BYTES as u64,
                     max_timestamp_ms: i64::MIN,
-                    created_ms: 0,
+                    aged_from_ms: 0,
                     sealed: false,
                 };
                 segments.insert(at, state);
@@ -274,7 +274,9 @@ impl Replaying {
             due = run.end;
         }
         segment.end = due;
-        segment.sealed |= tail.torn_inside_block;
+        if tail.torn_inside_block {
+            segment.seal();
+        }
         for range in lost {
             self.state.add_lost(range);
         }
@@ -306,7 +308,8 @@ impl Replaying {
         if copy.source == copy.target {
             *segment = copied;
         } else {
-            (segment.end, segment.end_position, segment.sealed) = (from.offset, from.position, true);
+            (segment.end, segment.end_position) = (from.offset, from.position);
+            segment.seal();
             self.state.segments.insert(at + 1, copied);
         }
         self.copies.push(copy);

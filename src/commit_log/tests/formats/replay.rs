@@ -189,7 +189,7 @@ impl Live {
 fn segment(base: u64) -> SegmentState {
     let disk: Arc<Path> = disk();
     let base = Offset(base);
-    SegmentState { disk, base, end: base, end_position: 4096, max_timestamp_ms: 0, created_ms: 1, sealed: false }
+    SegmentState { disk, base, end: base, end_position: 4096, max_timestamp_ms: 0, aged_from_ms: 1, sealed: false }
 }
 
 /// What a scan of a file of one batch a block finds.

@@ -47,6 +47,7 @@ coverage! {
     checkpoints,
     truncations,
     log_start_moves,
+    segments_expired,
     deletions,
     failed_by_error,
     failed_by_short_write,
