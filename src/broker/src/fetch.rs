@@ -12,6 +12,8 @@
 
 mod read;
 
+pub(crate) use read::read_code;
+
 use crate::{
     admission::{Held, within},
     calls,

@@ -15,6 +15,7 @@ mod placement;
 mod produce_fetch;
 mod refusals;
 mod restart;
+mod retention;
 mod sizes;
 mod support;
 mod topics;
