@@ -10,6 +10,7 @@ use wire::{Offset, PartitionKey};
 /// <disk>/shard-0003/wal-00000000000000a1.log     the write-ahead log, recycled files
 /// <disk>/shard-0003/checkpoint-0000000000000007  where its partitions stood
 /// <disk>/topics/<topic id>/000012/00000000000000004711.seg
+/// <disk>/topics/<topic id>/000012/00000000000000004711-00000001.seg     what compaction made of it, and of some after it
 /// ```
 ///
 /// Partition folders belong to the disk, not to a shard: a restart with another number of shards moves them by name only.
@@ -65,26 +66,52 @@ pub(crate) fn partition_path(disk: &Path, key: PartitionKey) -> PathBuf {
     topic_path(disk, key).join(format!("{:06}", key.partition.0))
 }
 
-/// The file of the segment that starts at `base_offset`.
-pub(crate) fn segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> PathBuf {
-    partition_path(disk, key).join(format!("{base_offset:020}.seg"))
+/// The file of the segment that starts at `base_offset`. Generation 0 is the one that appends were written into.
+pub(crate) fn segment_path(disk: &Path, key: PartitionKey, base_offset: u64, generation: u32) -> PathBuf {
+    let name = match generation {
+        0 => format!("{base_offset:020}.seg"),
+        _ => format!("{base_offset:020}-{generation:08x}.seg"),
+    };
+    partition_path(disk, key).join(name)
 }
 
 /// The file of a segment that is being copied.
 pub(crate) fn unfinished_segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> PathBuf {
-    segment_path(disk, key, base_offset).with_extension("seg.new")
+    segment_path(disk, key, base_offset, 0).with_extension("seg.new")
 }
 
-/// The reverse of both, for a name in a partition's folder: the base offset, and whether the file is finished. `None` for any other name.
-pub(crate) fn parse_segment_name(name: &str) -> Option<(Offset, bool)> {
-    let (digits, extension) = name.split_once('.')?;
+/// What the name of a file in a partition's folder says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentName {
+    pub(crate) base: Offset,
+    pub(crate) generation: u32,
+    /// Not a copy that a crash may have ended.
+    pub(crate) is_finished: bool,
+}
+
+/// The reverse of both; `None` for any other name.
+pub(crate) fn parse_segment_name(name: &str) -> Option<SegmentName> {
+    let (stem, extension) = name.split_once('.')?;
     let is_finished = match extension {
         "seg" => true,
         "seg.new" => false,
         _ => return None,
     };
+    let (digits, generation) = match stem.split_once('-') {
+        Some((digits, generation)) => (digits, parse_generation(generation)?),
+        None => (stem, 0),
+    };
     let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { Some((Offset(digits.parse().ok()?), is_finished)) } else { None }
+    if !is_number {
+        return None;
+    }
+    Some(SegmentName { base: Offset(digits.parse().ok()?), generation, is_finished })
+}
+
+fn parse_generation(digits: &str) -> Option<u32> {
+    let is_number = digits.len() == 8 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let generation = if is_number { u32::from_str_radix(digits, 16).ok()? } else { 0 };
+    (generation > 0).then_some(generation)
 }
 
 #[cfg(test)]
@@ -93,7 +120,7 @@ mod tests {
 
     use wire::{Offset, PartitionIndex, PartitionKey, TopicId};
 
-    use super::{ShardDirectory, parse_segment_name, segment_path, unfinished_segment_path};
+    use super::{SegmentName, ShardDirectory, parse_segment_name, segment_path, unfinished_segment_path};
 
     #[test]
     fn folder_names_are_read_back() {
@@ -109,11 +136,25 @@ mod tests {
     fn segment_names_are_read_back() {
         let key = PartitionKey { topic: TopicId([1; 16]), partition: PartitionIndex(3) };
         let disk = Path::new("/x");
-        for (path, is_finished) in [(segment_path(disk, key, 4711), true), (unfinished_segment_path(disk, key, 4711), false)] {
+        let paths = [
+            (segment_path(disk, key, 4711, 0), 0, true),
+            (segment_path(disk, key, 4711, 0x2a), 0x2a, true),
+            (unfinished_segment_path(disk, key, 4711), 0, false),
+        ];
+        for (path, generation, is_finished) in paths {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap();
-            assert_eq!(parse_segment_name(name), Some((Offset(4711), is_finished)));
+            assert_eq!(parse_segment_name(name), Some(SegmentName { base: Offset(4711), generation, is_finished }));
         }
-        for other in ["4711.seg", "00000000000000004711.idx", "00000000000000004711", "lost+found", "+0000000000000004711.seg"] {
+        for other in [
+            "4711.seg",
+            "00000000000000004711.idx",
+            "00000000000000004711",
+            "lost+found",
+            "+0000000000000004711.seg",
+            "00000000000000004711-00000000.seg",
+            "00000000000000004711-2a.seg",
+            "00000000000000004711-0000002A.seg",
+        ] {
             assert_eq!(parse_segment_name(other), None, "{other}");
         }
     }

@@ -4,7 +4,8 @@
 //!   named and there      the partition
 //!   named, not there     a lost range: the record that removed it is lost, or somebody else removed it
 //!   there, not named     a leftover of a crash (of what a cut, the log start or a recovery left): removed, unless the partition is lossy, because
-//!                        then it may be what is missing; one below the log start in the background, since that may take long
+//!                        then it may be what is missing (but for what compaction has put into another file); one below the log start in the
+//!                        background, since that may take long
 //! ```
 //!
 //! It is done when the states of all directories are known: an older directory may name a partition that has moved since.
@@ -17,7 +18,7 @@ use shards::disk::{self, DiskError};
 use wire::{Offset, PartitionKey};
 
 use crate::StartError;
-use crate::directory::{parse_segment_name, partition_path, topics_path};
+use crate::directory::{SegmentName, parse_segment_name, partition_path, topics_path};
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
 
 /// Folders listed at the same time: ten thousand of them are looked at within a start.
@@ -54,13 +55,15 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<(PartitionStat
     for disk in disks {
         let folder = partition_path(&disk, state.key);
         for name in names(&folder).await? {
-            let Some((base, is_finished)) = parse_segment_name(&name) else { continue };
+            let Some(SegmentName { base, generation, is_finished }) = parse_segment_name(&name) else { continue };
             // Whatever the disk: two paths may lead to one folder.
-            let is_named = state.segments.iter().any(|segment| segment.base == base);
+            let is_named = state.segments.iter().any(|segment| (segment.base, segment.generation) == (base, generation));
             if is_finished && is_named {
                 there.insert((disk.clone(), base));
             } else {
-                leftovers.push((base, folder.join(name)));
+                // What compaction has put together is not missing, whatever else is.
+                let is_superseded = state.segments.iter().any(|segment| supersedes(segment, base, generation));
+                leftovers.push((base, folder.join(name), is_superseded));
             }
         }
     }
@@ -73,14 +76,20 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<(PartitionStat
         state.add_lost(OffsetRange { start: segment.base.max(state.log_start), end: segment.end });
     }
     let mut expired = Vec::new();
-    for (base, path) in leftovers {
-        if base < state.log_start && !state.lossy {
+    for (base, path, is_superseded) in leftovers {
+        let is_left = state.lossy && !is_superseded;
+        if base < state.log_start && !is_left {
             expired.push(Expired { key: state.key, base, path });
         } else {
-            leave_or_remove(&path, state.key, state.lossy).await?;
+            leave_or_remove(&path, state.key, is_left).await?;
         }
     }
     Ok((state, expired))
+}
+
+/// Whether what stood in a file of this name stands in `segment` now.
+fn supersedes(segment: &SegmentState, base: Offset, generation: u32) -> bool {
+    segment.generation > generation && (segment.base..segment.end).contains(&base)
 }
 
 async fn names(folder: &Path) -> Result<Vec<String>, DiskError> {
@@ -91,9 +100,9 @@ async fn names(folder: &Path) -> Result<Vec<String>, DiskError> {
     }
 }
 
-async fn leave_or_remove(path: &Path, partition: PartitionKey, is_lossy: bool) -> Result<(), DiskError> {
+async fn leave_or_remove(path: &Path, partition: PartitionKey, is_left: bool) -> Result<(), DiskError> {
     let path_text = path.display();
-    if is_lossy {
+    if is_left {
         tracing::warn!(%partition, path = %path_text, "a file that no state names is left: it may hold what the partition has lost");
         return Ok(());
     }

@@ -45,6 +45,8 @@ pub(crate) struct Partition {
     pub(crate) trimming: Cell<bool>,
     /// Files of such segments are being removed.
     pub(crate) removing: Cell<bool>,
+    /// A pass of compaction makes files in its folder.
+    pub(crate) compacting: Cell<bool>,
 }
 
 // Ten thousand partitions at rest cost a few MiB, and none of it is on the heap but what their segments and epochs need.
@@ -59,6 +61,7 @@ impl Partition {
             segments_wanted: Cell::new(0),
             trimming: Cell::new(false),
             removing: Cell::new(false),
+            compacting: Cell::new(false),
         })
     }
 }
@@ -110,6 +113,8 @@ pub(crate) struct SealedSegment {
     pub(crate) max_timestamp_ms: i64,
     /// When it was closed: all of it had been appended by then.
     pub(crate) sealed_ms: i64,
+    /// See [`SegmentState::tombstones_since_ms`].
+    pub(crate) tombstones_since_ms: Option<i64>,
 }
 
 impl SealedSegment {
@@ -126,6 +131,8 @@ impl SealedSegment {
             max_timestamp_ms: self.max_timestamp_ms,
             aged_from_ms: self.sealed_ms,
             sealed: true,
+            generation: self.key.generation,
+            tombstones_since_ms: self.tombstones_since_ms,
         }
     }
 }
@@ -180,6 +187,10 @@ pub(crate) struct Inner {
     pub(crate) lost: Vec<OffsetRange>,
     /// In the shard's list of partitions that have closed a segment.
     pub(crate) rolled: bool,
+    /// See [`PartitionState::clean_end`].
+    pub(crate) clean_end: Offset,
+    /// End of the last segment that compaction made: below it only it knows where a batch ends.
+    pub(crate) compacted_end: Offset,
     /// In the shard's list of partitions whose high watermark moved since the last hint.
     pub(crate) hint_due: bool,
     /// Who waits for the durable end to reach an offset, lowest first.
@@ -194,6 +205,7 @@ impl Inner {
         // The note of an epoch may be durable where the batches before it are not: an epoch does not start behind the end.
         let mut epochs = state.epochs.clone();
         epochs.truncate(Offset(end.0 + 1));
+        let compacted = state.segments.iter().rfind(|segment| segment.generation > 0);
         let mut inner = Self {
             options: state.options,
             marks: Watermarks::recovered(start, state.high_watermark.max(start).min(end), end),
@@ -218,11 +230,13 @@ impl Inner {
             lossy: state.lossy,
             lost: state.lost.clone(),
             rolled: false,
+            clean_end: state.clean_end.min(end),
+            compacted_end: compacted.map_or(Offset(0), |segment| segment.end),
             hint_due: false,
             waiters: VecDeque::new(),
         };
         for segment in &state.segments {
-            let key = SegmentKey { partition: state.key, base: segment.base.0 };
+            let key = SegmentKey { partition: state.key, base: segment.base.0, generation: segment.generation };
             // Appends go on in a segment only without a hole and on the shard's own disk, the one that its checkpoints sync.
             if !segment.sealed && segment.end == end && segment.disk == shard.disk {
                 let file = SegmentFile::existing(shard.disk.clone(), key, shard.storage_id, segment.end_position, end.0);
@@ -243,6 +257,7 @@ impl Inner {
                 bytes: segment.end_position,
                 max_timestamp_ms: segment.max_timestamp_ms,
                 sealed_ms: if segment.sealed { segment.aged_from_ms } else { clock::wall_ms() },
+                tombstones_since_ms: segment.tombstones_since_ms,
             });
         }
         inner
@@ -256,6 +271,7 @@ impl Inner {
         state.epochs = self.epochs.clone();
         state.lossy = self.lossy;
         state.lost = self.lost.clone();
+        state.clean_end = self.clean_end;
         state.segments.extend(self.sealed.iter().map(SealedSegment::state));
         if let Some(active) = &self.active
             && self.flushed_end > active.file.key.base
@@ -268,6 +284,8 @@ impl Inner {
                 max_timestamp_ms: active.max_timestamp_ms,
                 aged_from_ms: self.open_since_ms,
                 sealed: false,
+                generation: 0,
+                tombstones_since_ms: None,
             });
         }
         state

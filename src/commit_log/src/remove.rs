@@ -169,6 +169,10 @@ pub(crate) async fn delete(shard: &Rc<Shard>, key: PartitionKey) -> Result<(), L
 }
 
 async fn remove_files(shard: &Rc<Shard>, partition: &Rc<Partition>) {
+    // A pass of compaction ends at its next read or write.
+    while partition.compacting.get() {
+        shard.progress.notified().await;
+    }
     // Whoever writes into a segment holds the lock until its writes are done.
     let _lock = shard.lock_segments(partition).await;
     let segments = {

@@ -158,12 +158,13 @@ mod tests {
         let partition = PartitionKey { topic: TopicId([1; 16]), partition: PartitionIndex(0) };
         let disk: Arc<Path> = Arc::from(Path::new("/x"));
         let segment = |(n, max_timestamp_ms): (u64, &i64)| SealedSegment {
-            key: SegmentKey { partition, base: n * 10 },
+            key: SegmentKey { partition, base: n * 10, generation: 0 },
             disk: disk.clone(),
             end: n * 10 + 10,
             bytes: 100,
             max_timestamp_ms: *max_timestamp_ms,
             sealed_ms: (n as i64 + 1) * 1000,
+            tombstones_since_ms: None,
         };
         (0..).zip(max_timestamps_ms).map(segment).collect()
     }

@@ -266,7 +266,7 @@ impl SegmentFile {
 }
 
 /// Syncs the folders that lead to a segment.
-async fn sync_names(disk: &Path, key: SegmentKey) -> Result<(), DiskError> {
+pub(crate) async fn sync_names(disk: &Path, key: SegmentKey) -> Result<(), DiskError> {
     disk::sync_dir(&partition_path(disk, key.partition)).await?;
     disk::sync_dir(&topic_path(disk, key.partition)).await?;
     disk::sync_dir(&topics_path(disk)).await?;

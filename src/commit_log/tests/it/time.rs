@@ -220,6 +220,8 @@ fn a_hundred_gigabytes_are_searched_by_one_index_and_one_read() {
                 max_timestamp_ms: (base..base + BATCHES).map(timestamp_of).max().unwrap(),
                 aged_from_ms: 1,
                 sealed: true,
+                generation: 0,
+                tombstones_since_ms: None,
             });
         }
         state.high_watermark = Offset(SEGMENTS * BATCHES);
