@@ -136,6 +136,63 @@ fn reading_begins_and_ends_where_it_is_told() {
 }
 
 #[test]
+fn times_are_the_first_records_as_late_in_each_partition() {
+    guarded(async {
+        let broker = with_topic("3");
+        let producer = broker.client().await.producer(ProducerOptions::default());
+        let two_o_clock: jiff::Timestamp = "2026-11-24T14:00Z".parse().expect("a time");
+        // Out of order in 0, nothing in 1, nothing late in 2.
+        let minutes = [(0, [1, 9, 2, 5, 3, 7]), (2, [0, 1, 2, 3, 3, 1])];
+        for (partition, minutes) in minutes {
+            for minute in minutes {
+                let (value, timestamp) = (format!("{partition}/{minute}"), two_o_clock.as_millisecond() + minute * 60_000);
+                let record = Record::to("t").value(&value).partition(partition).timestamp(TimestampMs(timestamp));
+                producer.send(record).await.expect("accepted").await.expect("delivered");
+            }
+        }
+        let consume = |arguments: &[&str]| {
+            let mut lines = broker.run(&[&["consume", "t"], arguments].concat()).lines();
+            lines.sort_by_key(|line| line.split('/').next().map(str::to_owned));
+            lines
+        };
+        assert_eq!(consume(&["--until", "2026-11-24T14:05"]), ["0/1", "2/0", "2/1", "2/2", "2/3", "2/3", "2/1"]);
+        assert_eq!(consume(&["--from", "2026-11-24T14:05"]), ["0/9", "0/2", "0/5", "0/3", "0/7"]);
+        let between = ["--from", "2026-11-24T14:02", "--until", "2026-11-24T14:03"];
+        assert_eq!(consume(&between), ["2/2"], "9 is the first after both times in 0");
+        let json: Vec<Value> = consume(&[&between[..], &["--json"]].concat())
+            .iter()
+            .map(|line| serde_json::from_str(line).expect("an object a line"))
+            .collect();
+        assert_eq!((&json[0]["value"], json.len()), (&json!("2/2"), 1));
+        let only = ["--partition", "2", "--until", "2026-11-24T14:02", "--from", "1"];
+        assert_eq!(consume(&only), ["2/1"]);
+        // Waits for the record that ends it, and does not print it.
+        let mut follow = crate::call::command(&["consume", "t", "--partition", "1", "--follow", "--until", "2026-11-24T14:05"]);
+        follow.env("CORELANE_BROKER", &broker.address);
+        let follow = std::thread::spawn(move || crate::call::finish(follow, b"").lines());
+        for minute in ["13:59", "14:04", "14:06", "14:01"] {
+            let timestamp: jiff::Timestamp = format!("2026-11-24T{minute}Z").parse().expect("a time");
+            let record = Record::to("t").value(minute).partition(1).timestamp(TimestampMs(timestamp.as_millisecond()));
+            producer.send(record).await.expect("accepted").await.expect("delivered");
+        }
+        let follow = follow.join().expect("the reader ends");
+        assert_eq!(follow, ["13:59", "14:04"]);
+    });
+}
+
+#[test]
+fn an_offset_that_is_not_there_is_an_error() {
+    let broker = with_topic("2");
+    broker.run_with(&["produce", "t", "--partition", "0"], b"a\nb\n").ok();
+    assert_eq!(broker.run(&["consume", "t", "--from", "2", "--partition", "0"]).lines(), [""; 0], "the end is a place");
+    broker.run(&["consume", "t", "--from", "3", "--partition", "0"]).fails_with(4).saying("no offset 3: t/0 ends at 2");
+    broker.run(&["consume", "t", "--from", "1"]).fails_with(4).saying("no offset 1: t/1 ends at 0");
+    broker.run(&["consume", "t", "--from", "9", "--partition", "0", "--follow"]).fails_with(4).saying("no offset 9");
+    broker.run(&["consume", "t", "--from", "2", "--until", "2"]).fails_with(2).saying("nothing between");
+    broker.run(&["consume", "t", "--from", "1h", "--until", "2h"]).fails_with(2).saying("nothing between");
+}
+
+#[test]
 fn a_reader_that_has_had_enough_is_no_failure() {
     let broker = with_topic("1");
     let lines = "a line that fills pipes\n".repeat(50_000);

@@ -16,6 +16,7 @@ mod pairs;
 mod partitions;
 mod produce;
 mod readers;
+mod retention;
 mod rig;
 mod shards;
 
@@ -79,6 +80,8 @@ pub enum Bar {
     Memory,
     /// Publish p99 at 20 % load / a raw durable 16 KiB write; p99 at 80 % / at 20 %
     Latency,
+    /// Publish p99 at 50 % load with retention deleting / without
+    Retention,
     /// Half the requests on the wrong shard / none
     WrongShard,
     /// 10 MiB go through, one byte more is refused and the connection goes on
@@ -89,13 +92,14 @@ pub enum Bar {
     Restart,
 }
 
-const ALL: [Bar; 10] = [
+const ALL: [Bar; 11] = [
     Bar::Generator,
     Bar::Produce,
     Bar::Readers,
     Bar::Partitions,
     Bar::Memory,
     Bar::Latency,
+    Bar::Retention,
     Bar::WrongShard,
     Bar::LargeMessage,
     Bar::Crash,
@@ -278,6 +282,7 @@ fn measure(bar: Bar, rig: &mut Rig) -> Result<Vec<Judged>, BarError> {
         Bar::Partitions => partitions::measure(rig),
         Bar::Memory => memory::measure(rig),
         Bar::Latency => latency::measure(rig),
+        Bar::Retention => retention::measure(rig),
         Bar::WrongShard => shards::measure(rig),
         Bar::LargeMessage => large_message::measure(rig),
         Bar::Crash => crash::measure_rounds(rig),

@@ -11,7 +11,7 @@ use crate::plan::Arrival;
 use crate::workload::{BacklogWanted, Objective, Rate, Workload, WorkloadError};
 
 /// Every key of a scenario, to name the nearest one to a wrong one.
-const KEYS: [&str; 32] = [
+const KEYS: [&str; 33] = [
     "name",
     "about",
     "topics",
@@ -33,6 +33,7 @@ const KEYS: [&str; 32] = [
     "requests-in-flight",
     "linger-us",
     "relaxed",
+    "retention-bytes",
     "backlog-bytes",
     "drain-ratio",
     "publish-p99-ms",
@@ -71,6 +72,7 @@ struct Scenario {
     requests_in_flight: Option<usize>,
     linger_us: Option<u64>,
     relaxed: Option<bool>,
+    retention_bytes: Option<u64>,
     backlog_bytes: Option<u64>,
     drain_ratio: Option<f64>,
     publish_p99_ms: Option<f64>,
@@ -131,6 +133,7 @@ fn parse(text: &str) -> Result<(Workload, String), WorkloadError> {
             ..default.requests
         },
         relaxed: found.relaxed.unwrap_or(default.relaxed),
+        retention_bytes: found.retention_bytes,
         backlog: match (found.backlog_bytes, found.drain_ratio) {
             (Some(bytes), ratio) => Some(BacklogWanted { bytes, drain_ratio: ratio.unwrap_or(1.0) }),
             (None, None) => None,
@@ -177,7 +180,8 @@ mod tests {
             names.push(workload.name);
         }
         names.sort();
-        let wanted = ["drain", "drive-limit", "keys", "long-run", "many-clients", "partitions", "restart", "skew", "trickle"];
+        let wanted =
+            ["drain", "drive-limit", "keys", "long-run", "many-clients", "partitions", "restart", "retention", "skew", "trickle"];
         assert_eq!(names, wanted);
     }
 

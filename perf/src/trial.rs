@@ -156,6 +156,7 @@ impl Trial<'_> {
         let config = TopicConfig {
             partitions: workload.partitions_per_topic,
             replication_factor: 1,
+            retention_bytes: workload.retention_bytes,
             durability: if workload.relaxed { Durability::Relaxed } else { Durability::Stable },
             message_bytes_max: wire::limits::MESSAGE_BYTES_MAX_DEFAULT.max(workload.message_bytes as u32 + 1024),
             ..TopicConfig::default()

@@ -55,6 +55,8 @@ pub struct Workload {
     pub requests: Requests,
     /// Whether topics may lose their last moments: acknowledged in memory.
     pub relaxed: bool,
+    /// What each partition keeps, so that its oldest segments go under load; `None`: everything.
+    pub retention_bytes: Option<u64>,
     /// Build a backlog, then drain it under load.
     pub backlog: Option<BacklogWanted>,
     /// What must hold.
@@ -134,6 +136,7 @@ impl Default for Workload {
             duration: Duration::from_secs(10),
             requests: Requests::default(),
             relaxed: false,
+            retention_bytes: None,
             backlog: None,
             objective: Objective::default(),
             curve_percent: Vec::new(),
@@ -183,6 +186,9 @@ impl Workload {
             }
             if self.subscriptions_per_topic == 0 {
                 return Err(value("subscriptions per topic", 0, "at least 1 to drain a backlog"));
+            }
+            if self.retention_bytes.is_some() {
+                return Err(value("backlog bytes", backlog.bytes, "none where retention would take it"));
             }
         }
         Ok(())

@@ -37,7 +37,8 @@ pub(crate) struct Args {
     /// Where to begin: beginning, end, an offset, a time (local unless it names a zone), or an age such as 2h
     #[arg(long, value_name = "PLACE", default_value = "beginning")]
     from: Moment,
-    /// Where to stop, itself not included: end, an offset, a time, or an age
+    /// Where to stop, itself not included: end, an offset, a time, or an age. A time stands for the first record at or after it in each
+    /// partition, here as in --from
     #[arg(long, value_name = "PLACE")]
     until: Option<Moment>,
     /// Go on with what arrives
@@ -52,6 +53,9 @@ pub(crate) struct Args {
     /// How a record is printed
     #[arg(long, value_enum, default_value_t = RecordFormat::Value)]
     format: RecordFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Between key and value
     #[arg(long, value_name = "TEXT", default_value = "\t")]
     key_separator: String,
@@ -66,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 async fn print_records(client: &Client, args: &Args) -> Result<(), Failure> {
     let partition_count = client.topic(&args.topic).await?.partition_count();
     let partitions = chosen(args, partition_count)?;
-    let until = Until::new(args.until, args.follow)?;
+    let until = Until::new(args.from, args.until, args.follow)?;
     let mut ranges = Ranges::resolve(client, &args.topic, &partitions, args.from, until).await?;
     // Retention may pass a beginning that was just looked up; an offset that was asked for must be there.
     let out_of_range = if matches!(args.from, Moment::Offset(_)) { OutOfRange::Fail } else { OutOfRange::Earliest };
@@ -132,9 +136,10 @@ impl Printer<'_> {
     }
 
     fn print(&mut self, batch: &FetchedBatch, record: &corelane_client::RecordView<'_>) -> Result<(), Failure> {
-        let Args { format, key_separator, topic, .. } = self.args;
+        let Args { key_separator, topic, .. } = self.args;
+        let format = if self.args.json { RecordFormat::Json } else { self.args.format };
         self.printed += 1;
-        write_record(&mut self.out, *format, key_separator, topic, batch.partition(), record)
+        write_record(&mut self.out, format, key_separator, topic, batch.partition(), record)
             .map_err(|error| Failure::of_output(&error))
     }
 

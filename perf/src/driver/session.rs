@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use wire::{
-    CreateTopicRequest, DeleteTopicRequest, ErrorCode, HelloReply, ListOffsetsPartition, ListOffsetsRequest, MetadataRequest,
-    Offset, OffsetAt, PartitionIndex, TopicConfig, TopicId, limits,
+    AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, ErrorCode, HelloReply, ListOffsetsPartition, ListOffsetsRequest,
+    MetadataRequest, Offset, OffsetAt, PartitionIndex, TopicConfig, TopicConfigChanges, TopicId, limits,
 };
 
 use super::DriverError;
@@ -125,6 +125,22 @@ impl Session {
             }
         }
         Ok(topics)
+    }
+
+    /// Changes topics.
+    ///
+    /// # Errors
+    /// When the broker refuses.
+    pub fn alter_topics(&mut self, topics: &[Topic], changes: &TopicConfigChanges) -> Result<(), DriverError> {
+        for topic in topics {
+            let request = AlterTopicRequest { name: topic.name.clone(), changes: changes.clone(), validate_only: false };
+            let reply = self.link.call(&request)?;
+            if !reply.error.is_none() {
+                let operation = format!("alter topic {}", topic.name);
+                return Err(DriverError::Refused { operation, code: reply.error, message: reply.message });
+            }
+        }
+        Ok(())
     }
 
     /// Removes topics; those already gone are no error.

@@ -13,7 +13,7 @@ use crate::{
     connection::ReplyTo,
     mail::{Answer, Mail},
     partition::Partition,
-    shard::Shard,
+    shard::{Shard, retention},
 };
 use commit_log::Committed;
 use shards::{
@@ -208,6 +208,7 @@ pub(crate) fn committed(shard: &Shard, committed: &[Committed]) {
         let partition = shard.partitions.borrow().get(key).cloned();
         let Some(partition) = partition else { continue };
         show(shard, &partition, *durable_end);
+        retention::appended(shard, &partition);
         loop {
             let waiter = {
                 let mut waiters = partition.waiters.borrow_mut();

@@ -22,6 +22,8 @@ pub(crate) struct TopicCounters {
     pub(crate) appended_batches: Cell<u64>,
     pub(crate) appended_records: Cell<u64>,
     pub(crate) fetched_bytes: Cell<u64>,
+    pub(crate) expired_segments: Cell<u64>,
+    pub(crate) expired_bytes: Cell<u64>,
 }
 
 impl TopicCounters {
@@ -37,8 +39,14 @@ impl TopicCounters {
         self.fetched_bytes.set(self.fetched_bytes.get() + bytes as u64);
     }
 
-    /// Whether anything was ever read or written.
+    /// Counts what retention took.
+    pub(crate) fn expired(&self, segments: u64, bytes: u64) {
+        self.expired_segments.set(self.expired_segments.get() + segments);
+        self.expired_bytes.set(self.expired_bytes.get() + bytes);
+    }
+
+    /// Whether anything was ever read, written or expired.
     pub(crate) fn is_idle(&self) -> bool {
-        self.appended_batches.get() == 0 && self.fetched_bytes.get() == 0
+        self.appended_batches.get() == 0 && self.fetched_bytes.get() == 0 && self.expired_segments.get() == 0
     }
 }

@@ -12,6 +12,8 @@
 
 mod read;
 
+pub(crate) use read::read_code;
+
 use crate::{
     admission::{Held, within},
     calls,
@@ -24,7 +26,6 @@ use crate::{
 use futures_util::future::select;
 use hashbrown::HashMap;
 use read::Wanted;
-pub(crate) use read::read_code;
 use shards::{
     ShardId,
     buffer::{Portable, Shared},

@@ -7,7 +7,7 @@ mod prometheus;
 
 pub(crate) use prometheus::render;
 
-use crate::shard::Shard;
+use crate::{counters::TopicCounters, metadata::Topic, shard::Shard};
 use commit_log::{LogHistograms, LogStats};
 use rustix::time::{ClockId, clock_gettime};
 use shards::clock::{self, Monotonic};
@@ -15,10 +15,13 @@ use std::{
     rc::Rc,
     sync::{Arc, PoisonError},
 };
+use wire::{Offset, PartitionIndex, PartitionKey, TopicId};
 
 /// Topics named in the metrics of one shard, those with the most traffic first: a hundred thousand would drown the rest. How many are
 /// left out is a metric of its own.
 pub(crate) const TOPICS_MAX: usize = 1000;
+/// Partitions named in the metrics of one shard, of those topics.
+const PARTITIONS_MAX: usize = 1000;
 /// A partition's size is looked up for so many partitions in one go, so that the shard is not held up.
 const SIZES_AT_ONCE: usize = 2000;
 
@@ -53,6 +56,16 @@ pub(crate) struct ShardSnapshot {
     pub(crate) topics: Vec<TopicTotals>,
     /// Topics with traffic that `topics` has no room for.
     pub(crate) topics_left_out: usize,
+    /// Partitions of those topics.
+    pub(crate) partitions: Vec<PartitionStanding>,
+}
+
+/// Where one partition stands.
+#[derive(Clone, Debug)]
+pub(crate) struct PartitionStanding {
+    pub(crate) topic: Arc<Topic>,
+    pub(crate) partition: PartitionIndex,
+    pub(crate) log_start: Offset,
 }
 
 /// What one topic did on a shard.
@@ -63,6 +76,8 @@ pub(crate) struct TopicTotals {
     pub(crate) appended_batches: u64,
     pub(crate) appended_records: u64,
     pub(crate) fetched_bytes: u64,
+    pub(crate) expired_segments: u64,
+    pub(crate) expired_bytes: u64,
 }
 
 /// Takes a shard's snapshots.
@@ -89,7 +104,10 @@ impl Meter {
         let busy_permille = (ran_ns.saturating_sub(self.ran_ns) * 1000 / passed_ns).min(1000);
         (self.looked, self.ran_ns) = (now, ran_ns);
         let counters = &shard.counters;
-        let (topics, topics_left_out) = topic_totals(shard);
+        let busy = busy_topics(shard);
+        let topics_left_out = busy.len().saturating_sub(TOPICS_MAX);
+        let topics = topic_totals(shard, &busy);
+        let partitions = standings(shard, &busy);
         let snapshot = ShardSnapshot {
             busy_permille,
             connections: shard.connections.borrow().len(),
@@ -115,6 +133,7 @@ impl Meter {
             writes: Some(shard.log.histograms()),
             topics,
             topics_left_out,
+            partitions,
         };
         *shard.process.snapshots[shard.id.index()].lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
@@ -135,24 +154,44 @@ impl Meter {
     }
 }
 
-/// The busiest topics, and how many others had traffic.
-fn topic_totals(shard: &Shard) -> (Vec<TopicTotals>, usize) {
-    let topics = shard.topics.borrow();
+/// The topics with traffic, busiest first.
+fn busy_topics(shard: &Shard) -> Vec<(TopicId, Rc<TopicCounters>)> {
     let counters = shard.topic_counters.borrow();
-    let mut busy: Vec<_> = counters.iter().filter(|(_, counters)| !counters.is_idle()).collect();
+    let busy = counters.iter().filter(|(_, counters)| !counters.is_idle());
+    let mut busy: Vec<_> = busy.map(|(id, counters)| (*id, Rc::clone(counters))).collect();
     busy.sort_by_key(|(_, counters)| std::cmp::Reverse(counters.appended_bytes.get() + counters.fetched_bytes.get()));
-    let left_out = busy.len().saturating_sub(TOPICS_MAX);
-    busy.truncate(TOPICS_MAX);
-    let totals = busy.into_iter().filter_map(|(id, counters)| {
+    busy
+}
+
+fn topic_totals(shard: &Shard, busy: &[(TopicId, Rc<TopicCounters>)]) -> Vec<TopicTotals> {
+    let topics = shard.topics.borrow();
+    let totals = busy.iter().take(TOPICS_MAX).filter_map(|(id, counters)| {
         Some(TopicTotals {
             name: topics.get(*id)?.topic.name.clone(),
             appended_bytes: counters.appended_bytes.get(),
             appended_batches: counters.appended_batches.get(),
             appended_records: counters.appended_records.get(),
             fetched_bytes: counters.fetched_bytes.get(),
+            expired_segments: counters.expired_segments.get(),
+            expired_bytes: counters.expired_bytes.get(),
         })
     });
-    (totals.collect(), left_out)
+    totals.collect()
+}
+
+/// Where the partitions of the busiest topics stand that this shard owns.
+fn standings(shard: &Shard, busy: &[(TopicId, Rc<TopicCounters>)]) -> Vec<PartitionStanding> {
+    let (topics, partitions) = (shard.topics.borrow(), shard.partitions.borrow());
+    let entries = busy.iter().take(TOPICS_MAX).filter_map(|(id, _)| topics.get(*id));
+    let standings = entries.flat_map(|entry| {
+        let owned = entry.owned_by(shard.id.0, 0..entry.topic.config.partitions);
+        owned.filter_map(|index| {
+            let partition = partitions.get(&PartitionKey::new(entry.topic.id, index))?;
+            let log_start = partition.log.watermarks().log_start;
+            Some(PartitionStanding { topic: Arc::clone(&entry.topic), partition: index, log_start })
+        })
+    });
+    standings.take(PARTITIONS_MAX).collect()
 }
 
 /// Processor time of this thread.

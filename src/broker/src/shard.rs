@@ -56,6 +56,8 @@ pub(crate) struct Shard {
     pub(crate) deadlines: Deadlines,
     /// Appends that wait for room in the log.
     pub(crate) appends_waiting: WaitingLine,
+    /// When retention looks at which partition.
+    pub(crate) retention: retention::Schedule,
     /// Requests in memory.
     pub(crate) in_flight: Gate,
     /// Replies in memory.
@@ -109,6 +111,7 @@ impl Shard {
             calls: Calls::default(),
             deadlines: Deadlines::default(),
             appends_waiting: WaitingLine::default(),
+            retention: retention::Schedule::default(),
             in_flight: Gate::new(in_flight),
             reply_bytes: Gate::new(reply_bytes),
             connections: RefCell::default(),

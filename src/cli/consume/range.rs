@@ -3,6 +3,9 @@
 //! ```text
 //!   begin ≤ position < end     end: the log's end when the command began, --until, or never
 //! ```
+//!
+//! A time means the same on both sides: the first record at or after it in the order of offsets, from the log start on, whatever stands behind it. So
+//! `--from A --until B` prints what `--from A` does and `--from B` does not, and two ranges that share a time share no record and leave none out.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +24,16 @@ pub(super) struct Until {
 }
 
 impl Until {
-    pub(super) fn new(until: Option<Moment>, follow: bool) -> Result<Self, Failure> {
+    pub(super) fn new(from: Moment, until: Option<Moment>, follow: bool) -> Result<Self, Failure> {
         let none = Self { follow, offset: None, time: None };
+        let is_empty = match (from, until) {
+            (Moment::Offset(from), Some(Moment::Offset(until))) => until <= from,
+            (Moment::Time(from), Some(Moment::Time(until))) => until <= from,
+            _ => false,
+        };
+        if is_empty {
+            return Err(Failure::Usage("--until is not after --from: there is nothing between them".to_owned()));
+        }
         match until {
             None => Ok(none),
             Some(Moment::End) if follow => {
@@ -67,11 +78,23 @@ impl Ranges {
             Moment::Time(time) => offsets(OffsetAt::Timestamp(TimestampMs(time))).await?,
             Moment::Offset(offset) => partitions.iter().map(|partition| (*partition, Offset(offset))).collect(),
         };
-        let mut ends: BTreeMap<u32, Offset> = if until.follow { BTreeMap::new() } else { offsets(OffsetAt::Latest).await? };
+        let latest = offsets(OffsetAt::Latest).await?;
+        if let Moment::Offset(_) = from {
+            check_begins(topic, &begins, &latest)?;
+        }
+        let mut ends: BTreeMap<u32, Offset> = if until.follow { BTreeMap::new() } else { latest };
         if let Some(offset) = until.offset {
             for partition in partitions {
                 let end = ends.entry(*partition).or_insert(offset);
                 *end = offset.min(*end);
+            }
+        }
+        if let Some(time) = until.time {
+            // Where no record is as late, one may still come: what is read is watched for it.
+            let found = admin.list_offsets(topic, partitions.iter().copied(), OffsetAt::Timestamp(time)).await?;
+            for found in found.into_iter().filter(|found| found.timestamp.is_some()) {
+                let end = ends.entry(found.partition).or_insert(found.offset);
+                *end = found.offset.min(*end);
             }
         }
         let ranges = begins.into_iter().map(|(partition, begin)| {
@@ -119,6 +142,18 @@ impl Ranges {
     pub(super) fn all_reached(&self) -> bool {
         self.partitions.values().all(Range::reached)
     }
+}
+
+/// An offset behind the end of a partition names no record, and none that comes next: it is a mistake, as one before the log start is.
+fn check_begins(topic: &str, begins: &BTreeMap<u32, Offset>, latest: &BTreeMap<u32, Offset>) -> Result<(), Failure> {
+    for (partition, begin) in begins {
+        let Some(end) = latest.get(partition).filter(|end| begin > *end) else { continue };
+        return Err(Failure::NotFound(format!(
+            "no offset {}: {topic}/{partition} ends at {} (--partition chooses others)",
+            begin.0, end.0
+        )));
+    }
+    Ok(())
 }
 
 impl Range {

@@ -127,6 +127,9 @@ pub(crate) fn append_all(
     };
 
     // From here on nothing refuses.
+    if !inner.is_open() {
+        inner.open_since_ms = clock::wall_ms();
+    }
     let base = inner.marks.appended_end;
     if let Some((place, now_ms)) = produced {
         let offsets = batches.iter().scan(base, |end, (header, _)| {

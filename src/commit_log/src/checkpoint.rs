@@ -68,7 +68,8 @@ pub(crate) async fn run(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed
     superseded::remove_due(shard).await
 }
 
-async fn flush_due(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed> {
+/// Flushes the partitions that are due.
+pub(crate) async fn flush_due(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed> {
     let old_block = shard.wal.borrow().old_block();
     let mut due = Vec::new();
     for partition in all(shard) {

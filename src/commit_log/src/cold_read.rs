@@ -12,9 +12,9 @@ use wire::batch::{BatchHeader, HEADER_BYTES, PayloadKind, verify_payload};
 use crate::file_cache::SegmentKey;
 use crate::format::BLOCK_BYTES;
 use crate::limits::COLD_READ_BYTES_MAX;
-use crate::partition::Inner;
+use crate::partition::{Inner, SealedSegment};
 use crate::read_cache::{Window, WindowBatch, WindowEnd};
-use crate::reader::{ReadError, push_joined};
+use crate::reader::{self, ReadError, push_joined};
 use crate::segment_file::SegmentFile;
 use crate::segment_index;
 use crate::shard::Shard;
@@ -35,25 +35,33 @@ pub(crate) struct Place {
     pub(crate) active: Option<Rc<SegmentFile>>,
 }
 
+impl Place {
+    /// A sealed segment, whole.
+    pub(crate) fn sealed(segment: &SealedSegment) -> Self {
+        let (key, disk) = (segment.key, segment.disk.clone());
+        Self { key, disk, end: segment.end, end_position: segment.bytes, active: None }
+    }
+
+    /// What is written of the active segment.
+    pub(crate) fn active(inner: &Inner) -> Option<Self> {
+        let active = inner.active.as_ref()?;
+        let file = active.file.clone();
+        let (end, end_position) = (inner.flushed_end, active.flushed_position);
+        Some(Self { key: file.key, disk: file.disk().clone(), end, end_position, active: Some(file) })
+    }
+}
+
 /// The segment of an offset below the flushed end.
 pub(crate) fn find(inner: &Inner, from: u64) -> Result<Place, ReadError> {
     assert!(from < inner.flushed_end, "what is not in memory is in a segment");
-    if let Some(active) = &inner.active
-        && from >= active.file.key.base
+    if let Some(place) = Place::active(inner)
+        && from >= place.key.base
     {
-        let file = active.file.clone();
-        let (end, end_position) = (inner.flushed_end, active.flushed_position);
-        return Ok(Place { key: file.key, disk: file.disk().clone(), end, end_position, active: Some(file) });
+        return Ok(place);
     }
     let index = inner.sealed.partition_point(|segment| segment.end <= from);
     match inner.sealed.get(index) {
-        Some(segment) if segment.key.base <= from => Ok(Place {
-            key: segment.key,
-            disk: segment.disk.clone(),
-            end: segment.end,
-            end_position: segment.bytes,
-            active: None,
-        }),
+        Some(segment) if segment.key.base <= from => Ok(Place::sealed(segment)),
         after => {
             let active = inner.active.as_ref().map_or(inner.flushed_end, |active| active.file.key.base);
             let end = after.map_or(active, |segment| segment.key.base);
@@ -277,8 +285,12 @@ fn step(rest: &[u8], file_rest: u64, from: u64, end: u64, next_offset: Option<u6
 }
 
 fn corrupt(shard: &Shard, place: &Place, offset: u64, position: u64, reason: String) -> ReadError {
-    shard.counters.add(|stats| stats.corrupt_batches += 1);
-    tracing::error!(segment = ?place.key, offset, position, reason, "a stored batch is damaged");
+    // The space of a segment that retention or a cut took is given back under whoever still reads it: no damage, and the reader looks again.
+    let is_current = shard.partitions.borrow().get(&place.key.partition).is_some_and(|owner| reader::is_current(owner, place));
+    if is_current {
+        shard.counters.add(|stats| stats.corrupt_batches += 1);
+        tracing::error!(segment = ?place.key, offset, position, reason, "a stored batch is damaged");
+    }
     ReadError::Corrupt { offset: Offset(offset), segment: Offset(place.key.base), position, reason }
 }
 

@@ -142,7 +142,7 @@ pub(crate) fn need(inner: &Inner, wanted: CompactionTerms) -> CompactionNeed {
             need.clean_bytes += part.bytes;
         } else {
             need.dirty_bytes += part.bytes;
-            let newest_ms = part.max_timestamp_ms.min(terms.now_ms).max(segment.created_ms);
+            let newest_ms = part.max_timestamp_ms.min(terms.now_ms).max(segment.sealed_ms);
             need.dirty_since_ms.get_or_insert(newest_ms.saturating_add(terms.lag_ms).min(terms.now_ms));
         }
         if let Some(since_ms) = part.tombstones_since_ms.filter(|since_ms| *since_ms != plan::NEVER_MS) {

@@ -4,7 +4,8 @@
 //!   named and there      the partition
 //!   named, not there     a lost range: the record that removed it is lost, or somebody else removed it
 //!   there, not named     a leftover of a crash (of what a cut, the log start or a recovery left): removed, unless the partition is lossy, because
-//!                        then it may be what is missing (but for what compaction has put into another file)
+//!                        then it may be what is missing (but for what compaction has put into another file); one below the log start in the
+//!                        background, since that may take long
 //! ```
 //!
 //! It is done when the states of all directories are known: an older directory may name a partition that has moved since.
@@ -23,8 +24,16 @@ use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
 /// Folders listed at the same time: ten thousand of them are looked at within a start.
 const PARTITIONS_AT_ONCE: usize = 32;
 
-/// Compares all of `states`, whose new segments stand on `own`; returns them without what is not there.
-pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<Vec<PartitionState>, StartError> {
+/// A file below the log start of its partition.
+#[derive(Debug)]
+pub(crate) struct Expired {
+    pub(crate) key: PartitionKey,
+    pub(crate) base: Offset,
+    pub(crate) path: PathBuf,
+}
+
+/// Compares all of `states`, whose new segments stand on `own`; returns them without what is not there, and what is to be removed later.
+pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<(Vec<PartitionState>, Vec<Expired>), StartError> {
     let disks: BTreeSet<&Path> = states.iter().flat_map(|state| &state.segments).map(|segment| &*segment.disk).collect();
     for disk in disks {
         if !disk::exists(&topics_path(disk)).await? {
@@ -33,10 +42,12 @@ pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<Vec<
         }
     }
     let compared = states.into_iter().map(|state| compare(own, state));
-    Ok(stream::iter(compared).buffered(PARTITIONS_AT_ONCE).try_collect().await?)
+    let compared: Vec<_> = stream::iter(compared).buffered(PARTITIONS_AT_ONCE).try_collect().await?;
+    let (states, expired): (Vec<_>, Vec<_>) = compared.into_iter().unzip();
+    Ok((states, expired.into_iter().flatten().collect()))
 }
 
-async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState, DiskError> {
+async fn compare(own: &Path, mut state: PartitionState) -> Result<(PartitionState, Vec<Expired>), DiskError> {
     let mut disks: BTreeSet<PathBuf> = state.segments.iter().map(|segment| segment.disk.to_path_buf()).collect();
     disks.insert(own.to_path_buf());
     let mut there = BTreeSet::new();
@@ -52,7 +63,7 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState
             } else {
                 // What compaction has put together is not missing, whatever else is.
                 let is_superseded = state.segments.iter().any(|segment| supersedes(segment, base, generation));
-                leftovers.push((folder.join(name), is_superseded));
+                leftovers.push((base, folder.join(name), is_superseded));
             }
         }
     }
@@ -64,10 +75,16 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState
         state.lossy = true;
         state.add_lost(OffsetRange { start: segment.base.max(state.log_start), end: segment.end });
     }
-    for (path, is_superseded) in leftovers {
-        leave_or_remove(&path, state.key, state.lossy && !is_superseded).await?;
+    let mut expired = Vec::new();
+    for (base, path, is_superseded) in leftovers {
+        let is_left = state.lossy && !is_superseded;
+        if base < state.log_start && !is_left {
+            expired.push(Expired { key: state.key, base, path });
+        } else {
+            leave_or_remove(&path, state.key, is_left).await?;
+        }
     }
-    Ok(state)
+    Ok((state, expired))
 }
 
 /// Whether what stood in a file of this name stands in `segment` now.

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use shards::buffer::Shared;
+use shards::clock;
 use shards::sync::OneshotSender;
 use wire::batch::HEADER_BYTES;
 use wire::{Offset, PartitionKey};
@@ -41,6 +42,10 @@ pub(crate) struct Partition {
     pub(crate) segments_locked: Cell<bool>,
     /// How many wait for that: no direct write begins before them.
     pub(crate) segments_wanted: Cell<u32>,
+    /// In the shard's list of those with segments below their log start.
+    pub(crate) trimming: Cell<bool>,
+    /// Files of such segments are being removed.
+    pub(crate) removing: Cell<bool>,
     /// A pass of compaction makes files in its folder.
     pub(crate) compacting: Cell<bool>,
 }
@@ -55,6 +60,8 @@ impl Partition {
             inner: RefCell::new(inner),
             segments_locked: Cell::new(false),
             segments_wanted: Cell::new(0),
+            trimming: Cell::new(false),
+            removing: Cell::new(false),
             compacting: Cell::new(false),
         })
     }
@@ -105,7 +112,8 @@ pub(crate) struct SealedSegment {
     /// Position after its batches.
     pub(crate) bytes: u64,
     pub(crate) max_timestamp_ms: i64,
-    pub(crate) created_ms: i64,
+    /// When it was closed: all of it had been appended by then.
+    pub(crate) sealed_ms: i64,
     /// See [`SegmentState::tombstones_since_ms`].
     pub(crate) tombstones_since_ms: Option<i64>,
 }
@@ -122,7 +130,7 @@ impl SealedSegment {
             end: Offset(self.end),
             end_position: self.bytes,
             max_timestamp_ms: self.max_timestamp_ms,
-            created_ms: self.created_ms,
+            aged_from_ms: self.sealed_ms,
             sealed: true,
             generation: self.key.generation,
             tombstones_since_ms: self.tombstones_since_ms,
@@ -138,7 +146,6 @@ pub(crate) struct ActiveSegment {
     pub(crate) reserved_end: u64,
     /// Everything below stands in the file: no write is under way before it.
     pub(crate) flushed_position: u64,
-    pub(crate) created_ms: i64,
     pub(crate) max_timestamp_ms: i64,
     /// A direct-start note for it stands in the log since the last checkpoint.
     pub(crate) noted: bool,
@@ -158,6 +165,10 @@ pub(crate) struct Inner {
     pub(crate) unflushed_bytes: u64,
     pub(crate) sealed: Vec<SealedSegment>,
     pub(crate) active: Option<ActiveSegment>,
+    /// When the first batch that is in no sealed segment was appended, or later. Says nothing while there is none.
+    pub(crate) open_since_ms: i64,
+    /// The log start on stable storage: segments below it may go.
+    pub(crate) durable_log_start: u64,
     /// The commit loop knows of its pending batches: it stands in one of the queues, or its direct write requeues it.
     pub(crate) queued: bool,
     /// In the queue of those with little pending.
@@ -176,6 +187,8 @@ pub(crate) struct Inner {
     pub(crate) lossy: bool,
     /// Ranges of acknowledged offsets that are gone, ascending.
     pub(crate) lost: Vec<OffsetRange>,
+    /// In the shard's list of partitions that have closed a segment.
+    pub(crate) rolled: bool,
     /// See [`PartitionState::clean_end`].
     pub(crate) clean_end: Offset,
     /// End of the last segment that compaction made: below it only it knows where a batch ends.
@@ -207,6 +220,8 @@ impl Inner {
             unflushed_bytes: 0,
             sealed: Vec::with_capacity(state.segments.len()),
             active: None,
+            open_since_ms: 0,
+            durable_log_start: start.0,
             queued: false,
             ready: false,
             much: false,
@@ -217,6 +232,7 @@ impl Inner {
             deleted: false,
             lossy: state.lossy,
             lost: state.lost.clone(),
+            rolled: false,
             clean_end: state.clean_end.min(end),
             compacted_end: compacted.map_or(Offset(0), |segment| segment.end),
             hint_due: false,
@@ -227,11 +243,11 @@ impl Inner {
             // Appends go on in a segment only without a hole and on the shard's own disk, the one that its checkpoints sync.
             if !segment.sealed && segment.end == end && segment.disk == shard.disk {
                 let file = SegmentFile::existing(shard.disk.clone(), key, shard.storage_id, segment.end_position, end.0);
+                inner.open_since_ms = segment.aged_from_ms;
                 inner.active = Some(ActiveSegment {
                     file: Rc::new(file),
                     reserved_end: end.0,
                     flushed_position: segment.end_position,
-                    created_ms: segment.created_ms,
                     max_timestamp_ms: segment.max_timestamp_ms,
                     noted: false,
                 });
@@ -243,7 +259,7 @@ impl Inner {
                 end: segment.end.0,
                 bytes: segment.end_position,
                 max_timestamp_ms: segment.max_timestamp_ms,
-                created_ms: segment.created_ms,
+                sealed_ms: if segment.sealed { segment.aged_from_ms } else { clock::wall_ms() },
                 tombstones_since_ms: segment.tombstones_since_ms,
             });
         }
@@ -275,13 +291,24 @@ impl Inner {
                 end: Offset(self.flushed_end),
                 end_position: active.flushed_position,
                 max_timestamp_ms: active.max_timestamp_ms,
-                created_ms: active.created_ms,
+                aged_from_ms: self.open_since_ms,
                 sealed: false,
                 generation: 0,
                 tombstones_since_ms: None,
             });
         }
         state
+    }
+
+    /// Whether there are batches that no sealed segment holds.
+    pub(crate) fn is_open(&self) -> bool {
+        self.active.is_some() || self.flushed_end < self.marks.appended_end.0
+    }
+
+    /// Bytes of the partition: segments and what is not in one yet.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let sealed: u64 = self.sealed.iter().map(|segment| segment.bytes).sum();
+        sealed + self.active.as_ref().map_or(0, |active| active.file.position()) + self.unflushed_bytes + self.pending_bytes
     }
 
     /// End of what stands in written buffers or segments: the base of the first pending batch.

@@ -13,7 +13,7 @@ use crate::epochs::EpochStart;
 use crate::partition::Partition;
 use crate::producers::Producers;
 use crate::shard::Shard;
-use crate::{LogFailed, PartitionOptions, ReadError, Watermarks, reader, remove, truncate};
+use crate::{LogFailed, PartitionOptions, ReadError, Retained, Retention, Watermarks, reader, remove, retention, truncate};
 
 /// A handle on one partition's log. Cheap to clone; stays on its shard's thread.
 #[derive(Debug, Clone)]
@@ -130,6 +130,12 @@ impl PartitionLog {
         remove::set_log_start(&self.shard, &self.partition, to).await
     }
 
+    /// Closes what is open if it is due, and gives up the sealed segments that `retention` does not keep: the log start is durably behind them when
+    /// this returns. `now_ms` is the time by the wall clock.
+    pub async fn retain(&self, retention: Retention, now_ms: i64) -> Result<Retained, LogFailed> {
+        retention::retain(&self.shard, &self.partition, retention, now_ms).await
+    }
+
     /// Changes the partition's settings from now on.
     pub async fn alter(&self, options: PartitionOptions) -> Result<(), LogFailed> {
         self.shard.alter(&self.partition, options).await
@@ -155,7 +161,7 @@ impl PartitionLog {
         self.partition.inner.borrow().lossy
     }
 
-    /// Sealed segments, oldest first: what retention decides on.
+    /// Sealed segments, oldest first.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let inner = self.partition.inner.borrow();
         inner
@@ -172,9 +178,7 @@ impl PartitionLog {
 
     /// Bytes of the partition: segments and what is not in one yet.
     pub fn size_bytes(&self) -> u64 {
-        let inner = self.partition.inner.borrow();
-        let sealed: u64 = inner.sealed.iter().map(|segment| segment.bytes).sum();
-        sealed + inner.active.as_ref().map_or(0, |active| active.file.position()) + inner.unflushed_bytes + inner.pending_bytes
+        self.partition.inner.borrow().size_bytes()
     }
 }
 

@@ -44,14 +44,24 @@ pub struct SegmentState {
     pub end_position: u64,
     /// Greatest timestamp in it; `i64::MIN` for none.
     pub max_timestamp_ms: i64,
-    /// When it was made, for sealing by age.
-    pub created_ms: i64,
+    /// From when its age counts: while it takes batches, the first append to it (it is sealed by that age); once sealed, when that was (by then all of
+    /// it had been appended, whatever its timestamps say). 0: unknown.
+    pub aged_from_ms: i64,
     /// It takes no more batches.
     pub sealed: bool,
     /// 0: appends were written into it. Else compaction made it, and the number tells its file from earlier ones with the same base.
     pub generation: u32,
     /// Compaction found deleting records in it whose older values are gone, and since when they are; `None` for none.
     pub tombstones_since_ms: Option<i64>,
+}
+
+impl SegmentState {
+    /// Closes it at a moment that is not known yet.
+    pub(crate) fn seal(&mut self) {
+        if !std::mem::replace(&mut self.sealed, true) {
+            self.aged_from_ms = 0;
+        }
+    }
 }
 
 /// One partition.

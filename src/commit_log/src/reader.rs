@@ -63,7 +63,8 @@ pub(crate) async fn read(
         }
         let place = cold_read::find(&partition.inner.borrow(), from.0)?;
         match cold_read::read(shard, &place, from.0, bytes_max, below.0).await {
-            Err(ReadError::Io(error)) if error.is_not_found() && !is_current(partition, &place) => {}
+            // Its name may be gone by now, or its space.
+            Err(ReadError::Io(_) | ReadError::Corrupt { .. }) if !is_current(partition, &place) => {}
             other => return other,
         }
     }
@@ -107,7 +108,8 @@ pub(crate) fn check_range(inner: &Inner, from: Offset) -> Result<(), ReadError> 
     Ok(())
 }
 
-fn is_current(partition: &Partition, place: &cold_read::Place) -> bool {
+/// Whether the partition still has the segment.
+pub(crate) fn is_current(partition: &Partition, place: &cold_read::Place) -> bool {
     let inner = partition.inner.borrow();
     let sealed = inner.sealed.iter().any(|segment| segment.key == place.key);
     sealed || inner.active.as_ref().is_some_and(|active| active.file.key == place.key)

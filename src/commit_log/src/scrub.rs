@@ -41,6 +41,9 @@ async fn pass(shard: &Rc<Shard>) {
     for partition in checkpoint::all(shard) {
         let sealed = partition.inner.borrow().sealed.clone();
         for segment in sealed {
+            if !is_kept(&partition, &segment) {
+                continue;
+            }
             if shard.closed.get() || shard.failure.get().is_some() {
                 return;
             }
@@ -52,6 +55,10 @@ async fn pass(shard: &Rc<Shard>) {
 
 async fn check(shard: &Rc<Shard>, partition: &Rc<Partition>, segment: &SealedSegment) {
     let found = scan(shard, segment).await;
+    // A cut or retention may have taken the segment meanwhile.
+    if !is_kept(partition, segment) {
+        return;
+    }
     let damaged = match &found {
         Ok(Some(tail)) => missing(segment, tail),
         // The log is being closed.
@@ -62,11 +69,9 @@ async fn check(shard: &Rc<Shard>, partition: &Rc<Partition>, segment: &SealedSeg
         }
     };
     let mut inner = partition.inner.borrow_mut();
-    // A cut or the log start may have taken the segment meanwhile; what was lost before is known.
-    let is_kept = !inner.deleted && inner.sealed.contains(segment);
     let is_news = |range: &&OffsetRange| !inner.lost.iter().any(|lost| lost.start <= range.start && range.end <= lost.end);
     let damaged: Vec<&OffsetRange> = damaged.iter().filter(is_news).collect();
-    if !is_kept || damaged.is_empty() {
+    if damaged.is_empty() {
         return;
     }
     for range in &damaged {
@@ -74,6 +79,13 @@ async fn check(shard: &Rc<Shard>, partition: &Rc<Partition>, segment: &SealedSeg
     }
     shard.counters.add(|stats| stats.scrub_damaged_ranges += damaged.len() as u64);
     inner.lossy = true;
+}
+
+/// Whether the segment is still the partition's, as it was.
+fn is_kept(partition: &Partition, segment: &SealedSegment) -> bool {
+    let inner = partition.inner.borrow();
+    let is_it = |other: &SealedSegment| (other.key, other.end, other.bytes) == (segment.key, segment.end, segment.bytes);
+    !inner.deleted && inner.sealed.iter().any(is_it)
 }
 
 /// Offsets of the segment that no whole batch holds.

@@ -31,11 +31,7 @@ pub(crate) async fn finish(shard: &Rc<Shard>, sealing: Sealing) -> Result<(), Di
     }
     let file = segment.open(&shard.files).await?;
     let end_position = segment.position();
-    let index = if segment.index_start == key.base {
-        Rc::new(segment.index.borrow().clone())
-    } else {
-        Rc::new(segment_index::rebuild(&file, key, end, end_position).await?.0)
-    };
+    let index = segment_index::whole(shard, &segment, end).await?;
     let bytes = index.encode(key.partition, end_position, Offset(end));
     let mut block = buffer::allocate(bytes.len());
     block.copy_from_slice(&bytes);
@@ -46,7 +42,7 @@ pub(crate) async fn finish(shard: &Rc<Shard>, sealing: Sealing) -> Result<(), Di
     if file.len()? != file_end {
         tracing::warn!(segment = ?key, "the file does not end with its index: it will be built again from the batches");
     }
-    shard.indexes.insert(key, index);
+    shard.indexes.insert(key, index, end);
     shard.files.forget(key);
     Ok(())
 }

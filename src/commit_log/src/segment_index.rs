@@ -14,7 +14,8 @@ use wire::Offset;
 use crate::cold_read::Place;
 use crate::file_cache::SegmentKey;
 use crate::format::BLOCK_BYTES;
-use crate::format::segment::{SegmentIndex, SegmentScan, SegmentTail, SegmentTrailer};
+use crate::format::segment::{SegmentIndex, SegmentScan, SegmentTail, SegmentTrailer, Stretch};
+use crate::segment_file::SegmentFile;
 use crate::shard::Shard;
 
 /// Indexes of segments that are read, over all partitions of a shard: about a thousand full segments.
@@ -23,23 +24,26 @@ const INDEX_CACHE_BYTES_MAX: usize = 16 << 20;
 /// Bytes of one read of a scan.
 const SCAN_BYTES: usize = 1 << 20;
 
-/// Indexes held in memory; the oldest goes first.
+/// Indexes held in memory, each with the offset before which it holds the batches; the oldest goes first.
 #[derive(Debug, Default)]
 pub(crate) struct IndexCache {
-    indexes: RefCell<HashMap<SegmentKey, Rc<SegmentIndex>>>,
+    indexes: RefCell<HashMap<SegmentKey, (Rc<SegmentIndex>, u64)>>,
     order: RefCell<VecDeque<SegmentKey>>,
     bytes: Cell<usize>,
 }
 
 impl IndexCache {
-    fn get(&self, key: SegmentKey) -> Option<Rc<SegmentIndex>> {
-        self.indexes.borrow().get(&key).cloned()
+    /// The index of a segment, if it reaches `end`: what was built of one that was still written does not.
+    fn get(&self, key: SegmentKey, end: u64) -> Option<Rc<SegmentIndex>> {
+        let indexes = self.indexes.borrow();
+        indexes.get(&key).filter(|(_, known_end)| *known_end >= end).map(|(index, _)| index.clone())
     }
 
-    pub(crate) fn insert(&self, key: SegmentKey, index: Rc<SegmentIndex>) {
+    /// Adds the index of the batches of a segment before `end`.
+    pub(crate) fn insert(&self, key: SegmentKey, index: Rc<SegmentIndex>, end: u64) {
         self.forget(key);
         self.bytes.set(self.bytes.get() + index.memory_bytes());
-        self.indexes.borrow_mut().insert(key, index);
+        self.indexes.borrow_mut().insert(key, (index, end));
         self.order.borrow_mut().push_back(key);
         while self.bytes.get() > INDEX_CACHE_BYTES_MAX {
             let Some(oldest) = self.order.borrow_mut().pop_front() else { break };
@@ -55,7 +59,7 @@ impl IndexCache {
 
     fn remove(&self, key: SegmentKey) -> bool {
         let removed = self.indexes.borrow_mut().remove(&key);
-        if let Some(index) = &removed {
+        if let Some((index, _)) = &removed {
             self.bytes.set(self.bytes.get() - index.memory_bytes());
         }
         removed.is_some()
@@ -72,44 +76,59 @@ pub(crate) async fn position_of(shard: &Shard, place: &Place, offset: u64) -> Re
     Ok(index_of(shard, place).await?.position_of(Offset(offset)))
 }
 
-/// An offset at or before the first batch that is not older than `timestamp_ms`.
-pub(crate) async fn offset_near(shard: &Shard, place: &Place, timestamp_ms: i64) -> Result<u64, DiskError> {
-    let near = |index: &SegmentIndex| {
-        let after = index.entries().partition_point(|entry| entry.max_timestamp_before_ms < timestamp_ms);
-        index.entries().get(after.saturating_sub(1)).map(|entry| entry.offset.0)
+/// The first stretch of the place with offsets at or above `from` and a timestamp at or after `timestamp_ms`.
+pub(crate) async fn stretch(shard: &Shard, place: &Place, from: u64, timestamp_ms: i64) -> Result<Option<Stretch>, DiskError> {
+    // What a file holds behind a cut is in its index too.
+    let within = |stretch: &Stretch| stretch.start.0 < place.end;
+    let Some(active) = &place.active else {
+        return Ok(index_of(shard, place).await?.stretch(Offset(from), timestamp_ms).filter(within));
     };
-    if let Some(active) = &place.active
-        && active.index_start == place.key.base
+    let start = active.index_start;
+    if from < start
+        && let Some(before) = index_of(shard, place).await?.stretch(Offset(from), timestamp_ms)
     {
-        return Ok(near(&active.index.borrow()).unwrap_or(place.key.base));
+        return Ok(Some(Stretch { end: Some(before.end.unwrap_or(Offset(start))), ..before }));
     }
-    Ok(near(&*index_of(shard, place).await?).unwrap_or(place.key.base))
+    Ok(active.index.borrow().stretch(Offset(from.max(start)), timestamp_ms).filter(within))
+}
+
+/// The index of a segment that was written under this handle: of the part that was there before it, and of what was added.
+pub(crate) async fn whole(shard: &Shard, segment: &Rc<SegmentFile>, end: u64) -> Result<Rc<SegmentIndex>, DiskError> {
+    if segment.index_start == segment.key.base {
+        return Ok(Rc::new(segment.index.borrow().clone()));
+    }
+    let (disk, end_position) = (segment.disk().clone(), segment.position());
+    let place = Place { key: segment.key, disk, end, end_position, active: Some(segment.clone()) };
+    let mut index = (*index_of(shard, &place).await?).clone();
+    index.append(&segment.index.borrow());
+    Ok(Rc::new(index))
 }
 
 /// The index of a sealed segment, or of the part of an active one that was there before this start.
 async fn index_of(shard: &Shard, place: &Place) -> Result<Rc<SegmentIndex>, DiskError> {
-    if let Some(index) = shard.indexes.get(place.key) {
+    let (end, end_position) = match &place.active {
+        Some(active) => (active.index_start, active.index_start_position),
+        None => (place.end, place.end_position),
+    };
+    if let Some(index) = shard.indexes.get(place.key, end) {
         return Ok(index);
     }
     let file = shard.files.get(place.key, &place.disk).await?;
-    let stored = if place.active.is_none() { read_stored(&file, place.key).await? } else { None };
+    let stored = if place.active.is_none() { read_stored(shard, &file, place.key).await? } else { None };
     let index = match stored {
         Some(index) => index,
         None => {
-            let (end, end_position) = match &place.active {
-                Some(active) => (active.index_start, active.index_start_position),
-                None => (place.end, place.end_position),
-            };
+            shard.counters.add(|stats| stats.indexes_rebuilt += 1);
             rebuild(&file, place.key, end, end_position).await?.0
         }
     };
     let index = Rc::new(index);
-    shard.indexes.insert(place.key, index.clone());
+    shard.indexes.insert(place.key, index.clone(), end);
     Ok(index)
 }
 
 /// The index at the end of the file; `None` when there is none or it does not hold.
-async fn read_stored(file: &File, key: SegmentKey) -> Result<Option<SegmentIndex>, DiskError> {
+async fn read_stored(shard: &Shard, file: &File, key: SegmentKey) -> Result<Option<SegmentIndex>, DiskError> {
     let file_bytes = file.len()?;
     if file_bytes < 2 * BLOCK_BYTES as u64 || !file_bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Ok(None);
@@ -117,6 +136,10 @@ async fn read_stored(file: &File, key: SegmentKey) -> Result<Option<SegmentIndex
     let tail = file.read_at(file_bytes - BLOCK_BYTES as u64, BLOCK_BYTES).await?;
     let Ok(trailer) = SegmentTrailer::decode(&tail, key.partition, Offset(key.base), file_bytes) else { return Ok(None) };
     let bytes = file.read_at(trailer.index_position, trailer.index_bytes(file_bytes) as usize).await?;
+    shard.counters.add(|stats| {
+        stats.indexes_read += 1;
+        stats.indexes_read_bytes += (tail.len() + bytes.len()) as u64;
+    });
     Ok(SegmentIndex::decode(&bytes, &trailer).ok())
 }
 

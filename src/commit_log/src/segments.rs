@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::file_cache::SegmentKey;
+use shards::clock;
 use wire::Offset;
 
 use crate::format::BLOCK_BYTES;
@@ -85,7 +86,6 @@ pub(crate) fn reserve(
             file: Rc::new(SegmentFile::new(shard.disk.clone(), segment, shard.storage_id, incarnation)),
             reserved_end: first.base,
             flushed_position: BLOCK_BYTES as u64,
-            created_ms: now_ms,
             max_timestamp_ms: i64::MIN,
             noted: false,
         }
@@ -114,14 +114,33 @@ fn is_full(inner: &Inner, active: &ActiveSegment, padded: u64, now_ms: i64) -> b
     if position == BLOCK_BYTES as u64 {
         return false;
     }
-    let age_ms = u64::try_from(now_ms.saturating_sub(active.created_ms)).unwrap_or(0);
-    position + padded > inner.options.segment_bytes || age_ms > inner.options.segment_ms
+    position + padded > inner.options.segment_bytes || is_aged(inner, now_ms)
+}
+
+/// Whether what no sealed segment holds is so old that it should be in one.
+pub(crate) fn is_aged(inner: &Inner, now_ms: i64) -> bool {
+    let age_ms = u64::try_from(now_ms.saturating_sub(inner.open_since_ms)).unwrap_or(0);
+    age_ms >= inner.options.segment_ms
+}
+
+/// A segment of this size is not continued after a restart: its index would have to be built again, by reading all of it.
+const CONTINUED_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether the active segment is so large, and its index at hand.
+pub(crate) fn is_large(inner: &Inner) -> bool {
+    inner.active.as_ref().is_some_and(|active| {
+        let file = &active.file;
+        file.position() >= CONTINUED_BYTES_MAX && file.index_start_position < CONTINUED_BYTES_MAX
+    })
 }
 
 /// Closes the active segment: it takes no more batches. Its index and trailer are written in the background.
 pub(crate) fn seal(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner) {
     let Some(active) = inner.active.take() else { return };
     let end = active.reserved_end;
+    // What is appended and in no segment yet may be a little older: it is kept that much longer.
+    let sealed_ms = clock::wall_ms();
+    inner.open_since_ms = sealed_ms;
     if end == active.file.key.base {
         return;
     }
@@ -131,8 +150,13 @@ pub(crate) fn seal(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner) 
         end,
         bytes: active.file.position(),
         max_timestamp_ms: active.max_timestamp_ms,
-        created_ms: active.created_ms,
+        sealed_ms,
         tombstones_since_ms: None,
     });
+    if active.file.index_start == active.file.key.base {
+        // Found there until it is in the file.
+        shard.indexes.insert(active.file.key, Rc::new(active.file.index.borrow().clone()), end);
+    }
+    shard.rolled(partition.key, inner);
     shard.seal_later(Sealing { partition: partition.clone(), file: active.file, end });
 }

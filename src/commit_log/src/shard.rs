@@ -15,7 +15,7 @@ use crate::compaction::superseded::Superseded;
 use crate::failure::Failure;
 use crate::file_cache::FileCache;
 use crate::format::record::{Entry, Record};
-use crate::partition::Partition;
+use crate::partition::{Inner, Partition};
 use crate::read_cache::ReadCache;
 use crate::seal::Sealing;
 use crate::segment_file::Allocate;
@@ -113,6 +113,16 @@ pub(crate) struct Shard {
     pub(crate) removals: Cell<u32>,
     /// Partitions whose files are being removed: none of their names begins again before that is done.
     pub(crate) removing: RefCell<HashSet<PartitionKey>>,
+    /// Partitions with segments below their log start, oldest decision first.
+    pub(crate) trims: RefCell<VecDeque<Rc<Partition>>>,
+    /// There is something in `trims`, or the log ends.
+    pub(crate) trim_work: Notify,
+    /// Bytes of segments that are not named any more and whose space is not given back yet.
+    pub(crate) reclaiming_bytes: Cell<u64>,
+    /// Partitions that have closed a segment since somebody asked.
+    pub(crate) rolled: RefCell<Vec<PartitionKey>>,
+    /// Told when one has.
+    pub(crate) rolls: Notify,
     pub(crate) checkpoint_wanted: Cell<bool>,
     pub(crate) checkpoint_number: Cell<u64>,
     pub(crate) relaxed_timer: Cell<bool>,
@@ -287,6 +297,7 @@ impl Shard {
         self.progress.notify_waiters();
         self.background.notify_waiters();
         self.checkpoint_work.notify_waiters();
+        self.trim_work.notify_waiters();
         failed
     }
 
@@ -324,6 +335,14 @@ impl Shard {
     pub(crate) fn seal_later(&self, sealing: Sealing) {
         self.sealing.borrow_mut().push_back(sealing);
         self.background.notify_waiters();
+    }
+
+    /// Notes that a partition has closed a segment, for whoever decides what is kept.
+    pub(crate) fn rolled(&self, key: PartitionKey, inner: &mut Inner) {
+        if !std::mem::replace(&mut inner.rolled, true) {
+            self.rolled.borrow_mut().push(key);
+            self.rolls.notify_waiters();
+        }
     }
 
     /// Reports moved durable ends.

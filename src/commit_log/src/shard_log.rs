@@ -26,7 +26,7 @@ use crate::tail_cache::TailCache;
 use crate::wal::Wal;
 use crate::{
     LogOptions, PartitionOptions, ShardDirectory, background, checkpoint, commit, flush, inventory, remove, scrub, segment_fill,
-    space, wal_files,
+    segments, space, wal_files,
 };
 
 /// A handle on one shard's log. Cheap to clone; stays on its shard's thread.
@@ -75,7 +75,7 @@ impl ShardLog {
     pub async fn open(options: LogOptions, directory: ShardDirectory, states: Vec<PartitionState>) -> Result<Self, OpenError> {
         options.check();
         let start = start::prepare(&directory, &options).await?;
-        let states = inventory::take(directory.disk(), states).await?;
+        let (states, expired) = inventory::take(directory.disk(), states).await?;
         let owned: HashSet<PartitionKey> = states.iter().map(|state| state.key).collect();
         let moved = start.partitions.iter().filter(|state| !owned.contains(&state.key)).cloned().collect();
         let shard = Rc::new(new_shard(options, directory, start));
@@ -100,6 +100,7 @@ impl ShardLog {
         executor::spawn(wal_files::run(shard.clone())).detach();
         executor::spawn_background(background::run(shard.clone())).detach();
         executor::spawn_background(background::run_checkpoints(shard.clone())).detach();
+        executor::spawn_background(remove::run_after(shard.clone(), expired)).detach();
         executor::spawn_background(space::watch(shard.clone())).detach();
         executor::spawn_background(scrub::run(shard.clone())).detach();
         Ok(Self { shard })
@@ -166,6 +167,21 @@ impl ShardLog {
         self.shard.callbacks.borrow_mut().push(Rc::new(callback));
     }
 
+    /// The partitions that have closed a segment since the last call: retention may find something there before the time that it was told.
+    pub fn take_rolled(&self) -> Vec<PartitionKey> {
+        let rolled = std::mem::take(&mut *self.shard.rolled.borrow_mut());
+        let partitions = self.shard.partitions.borrow();
+        for partition in rolled.iter().filter_map(|key| partitions.get(key)) {
+            partition.inner.borrow_mut().rolled = false;
+        }
+        rolled
+    }
+
+    /// Completes when, after this call, a partition has closed a segment.
+    pub fn rolled(&self) -> impl Future<Output = ()> + use<> {
+        self.shard.rolls.notified()
+    }
+
     /// The failure of this shard's storage, if it failed.
     pub fn failure(&self) -> Option<LogFailed> {
         self.shard.failure.get()
@@ -200,6 +216,7 @@ impl ShardLog {
             disk_full: shard.disk_full.get(),
             producers: shard.producers.get() as u64,
             open_files: shard.files.len() as u64,
+            reclaiming_bytes: shard.reclaiming_bytes.get(),
             partitions: shard.partitions.borrow().len() as u64,
             ..shard.counters.get()
         }
@@ -245,6 +262,15 @@ impl ShardLog {
             }
             progress.await;
         }
+        checkpoint::flush_due(shard, Reach::Everything).await?;
+        for partition in checkpoint::all(shard) {
+            let _lock = shard.lock_segments(&partition).await;
+            let mut inner = partition.inner.borrow_mut();
+            if segments::is_large(&inner) {
+                segments::seal(shard, &partition, &mut inner);
+            }
+        }
+        while background::seal_one(shard).await? {}
         checkpoint::run(shard, Reach::Everything).await?;
         while background::seal_one(shard).await? {}
         disk::syncfs(shard.directory.disk()).await.map_err(|error| shard.fail(&error))?;
@@ -252,6 +278,7 @@ impl ShardLog {
         shard.background.notify_waiters();
         shard.checkpoint_work.notify_waiters();
         shard.work.notify_waiters();
+        shard.trim_work.notify_waiters();
         Ok(())
     }
 }
@@ -288,6 +315,11 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         closed: Cell::new(false),
         removals: Cell::new(0),
         removing: RefCell::default(),
+        trims: RefCell::default(),
+        trim_work: Default::default(),
+        reclaiming_bytes: Cell::new(0),
+        rolled: RefCell::default(),
+        rolls: Default::default(),
         checkpoint_wanted: Cell::new(false),
         checkpoint_number: Cell::new(start.checkpoint_number),
         relaxed_timer: Cell::new(false),

@@ -38,6 +38,12 @@ pub struct LogStats {
     pub disk_reads: u64,
     /// Bytes read from the disk.
     pub disk_read_bytes: u64,
+    /// Segment indexes read from the end of their files.
+    pub indexes_read: u64,
+    /// Bytes of them, with trailers.
+    pub indexes_read_bytes: u64,
+    /// Segment indexes built again from all batches, because the file had none.
+    pub indexes_rebuilt: u64,
     /// Batches given to readers.
     pub read_batches: u64,
     /// Batches whose checksum did not hold.
@@ -74,6 +80,8 @@ pub struct LogStats {
     pub disk_full: bool,
     /// Level: idempotent producers remembered, each once for each partition that it appended to.
     pub producers: u64,
+    /// Level: bytes of removed segments whose space is not given back yet.
+    pub reclaiming_bytes: u64,
     /// Level: segment files open.
     pub open_files: u64,
     /// Level: partitions.

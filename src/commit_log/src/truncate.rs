@@ -9,12 +9,13 @@
 
 use std::rc::Rc;
 
-use shards::disk;
+use shards::executor;
 use wire::Offset;
 
 use crate::failure::LogFailed;
 use crate::format::record::{Entry, Record};
 use crate::partition::{Inner, Partition, SealedSegment};
+use crate::reclaim::{self, Unnamed};
 use crate::shard::Shard;
 use crate::{commit, segments};
 
@@ -43,7 +44,16 @@ async fn cut(shard: &Rc<Shard>, partition: &Rc<Partition>, to: Offset) -> Result
     };
     shard.log(Record { key: partition.key, entry: Entry::Truncate(to) }).await?;
     for segment in doomed {
-        remove_segment(shard, partition, &segment).await?;
+        if let Some(unnamed) = remove_segment(shard, partition, &segment).await? {
+            // Appends wait for the end of the cut, and not for the space.
+            let shard = shard.clone();
+            executor::spawn_background(async move {
+                if let Err(error) = unnamed.give_back(&shard).await {
+                    shard.fail(&error);
+                }
+            })
+            .detach();
+        }
     }
     Ok(())
 }
@@ -112,15 +122,15 @@ fn cut_in_memory(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner, to
     doomed
 }
 
-/// Removes a segment's file and what memory knows of it.
-pub(crate) async fn remove_segment(shard: &Shard, partition: &Partition, segment: &SealedSegment) -> Result<(), LogFailed> {
+/// Removes the name of a segment's file and what memory knows of it; the space of a large file is still to be given back.
+pub(crate) async fn remove_segment(
+    shard: &Shard,
+    partition: &Partition,
+    segment: &SealedSegment,
+) -> Result<Option<Unnamed>, LogFailed> {
     shard.files.forget(segment.key);
     shard.reads.forget(segment.key);
     shard.indexes.forget(segment.key);
     debug_assert_eq!(segment.key.partition, partition.key);
-    match disk::remove_file(&segment.path()).await {
-        Ok(()) => Ok(()),
-        Err(error) if error.is_not_found() => Ok(()),
-        Err(error) => Err(shard.fail(&error)),
-    }
+    reclaim::unname(&segment.path()).await.map_err(|error| shard.fail(&error))
 }

@@ -80,7 +80,9 @@ fn look(wanted: &Wanted, bytes: usize, bytes_max: usize) -> Look {
     }
     if part.offset < marks.log_start || part.offset > marks.appended_end {
         let message = format!("offset {}: the log holds {} to {}", part.offset, marks.log_start, marks.appended_end);
-        let error = if partition.log.is_lossy() { ErrorCode::PartitionLossy } else { ErrorCode::OffsetOutOfRange };
+        // What was below the log start has gone by intention; what is missing at the end of a lossy log has not.
+        let is_lost = part.offset > marks.appended_end && partition.log.is_lossy();
+        let error = if is_lost { ErrorCode::PartitionLossy } else { ErrorCode::OffsetOutOfRange };
         return Look::Found((reply(partition, error, Some(message), 0), Vec::new()));
     }
     let left = part.bytes_max.min(bytes_max.saturating_sub(bytes));
@@ -124,6 +126,7 @@ fn keep_within(found: &mut [(Wanted, Part)], bytes_before: usize, bytes_max: usi
     }
 }
 
+/// What a reader is told.
 pub(crate) fn read_code(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,

@@ -67,6 +67,11 @@ const FAMILIES: &[Family] = &[
     counter("corelane_reads_cached_total", "Reads answered from the read cache.", |s| s.log.cached_reads as f64),
     counter("corelane_reads_disk_total", "Reads that went to the disk.", |s| s.log.disk_reads as f64),
     counter("corelane_reads_disk_bytes_total", "Bytes read from the disk.", |s| s.log.disk_read_bytes as f64),
+    counter("corelane_indexes_read_total", "Segment indexes read.", |s| s.log.indexes_read as f64),
+    counter("corelane_indexes_read_bytes_total", "Bytes of them.", |s| s.log.indexes_read_bytes as f64),
+    counter("corelane_indexes_rebuilt_total", "Segment indexes built again from all batches of their segments.", |s| {
+        s.log.indexes_rebuilt as f64
+    }),
     gauge("corelane_tail_cache_bytes", "Written buffers held.", |s| s.log.tail_cache_bytes as f64),
     gauge("corelane_read_cache_bytes", "Read buffers held.", |s| s.log.read_cache_bytes as f64),
     counter("corelane_corrupt_batches_total", "Stored batches whose checksum did not hold.", |s| s.log.corrupt_batches as f64),
@@ -80,12 +85,15 @@ const FAMILIES: &[Family] = &[
     gauge("corelane_log_bytes", "Bytes of the shard's partitions.", |s| s.log_bytes as f64),
     gauge("corelane_disk_free_bytes", "Free bytes of the shard's disk.", |s| s.log.disk_free_bytes as f64),
     gauge("corelane_disk_full", "1 while appends are refused for lack of disk space.", |s| f64::from(u8::from(s.log.disk_full))),
+    gauge("corelane_reclaiming_bytes", "Bytes of removed segments whose space is being given back.", |s| {
+        s.log.reclaiming_bytes as f64
+    }),
     gauge("corelane_segment_files_open", "Segment files open.", |s| s.log.open_files as f64),
 ];
 
 const LEFT_OUT_HELP: &str = "Topics with traffic that the metrics of single topics leave out: a shard names its 1000 busiest.";
 
-const _: () = assert!(super::TOPICS_MAX == 1000, "the help says so");
+const _: () = assert!(super::TOPICS_MAX == 1000 && super::PARTITIONS_MAX == 1000, "the help says so");
 
 struct Distribution {
     name: &'static str,
@@ -145,6 +153,7 @@ pub(crate) fn render(shards: &[Arc<ShardSnapshot>], is_ready: bool) -> String {
         }
     }
     topics(&mut out, shards);
+    log_starts(&mut out, shards);
     out
 }
 
@@ -163,16 +172,25 @@ fn histogram(out: &mut String, distribution: &Distribution, shard: usize, counts
 
 /// Totals of each topic over the shards.
 fn topics(out: &mut String, shards: &[Arc<ShardSnapshot>]) {
-    const NAMES: [(&str, &str); 4] = [
+    const NAMES: [(&str, &str); 6] = [
         ("corelane_topic_appended_bytes_total", "Bytes appended to the topic."),
         ("corelane_topic_appended_batches_total", "Batches appended to the topic."),
         ("corelane_topic_appended_records_total", "Records appended to the topic."),
         ("corelane_topic_fetched_bytes_total", "Bytes of the topic given to consumers."),
+        ("corelane_topic_expired_segments_total", "Segments of the topic that retention took."),
+        ("corelane_topic_expired_bytes_total", "Bytes of them."),
     ];
-    let mut totals: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
+    let mut totals: BTreeMap<&str, [u64; 6]> = BTreeMap::new();
     for topic in shards.iter().flat_map(|snapshot| &snapshot.topics) {
         let sums = totals.entry(&topic.name).or_default();
-        let parts = [topic.appended_bytes, topic.appended_batches, topic.appended_records, topic.fetched_bytes];
+        let parts = [
+            topic.appended_bytes,
+            topic.appended_batches,
+            topic.appended_records,
+            topic.fetched_bytes,
+            topic.expired_segments,
+            topic.expired_bytes,
+        ];
         sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
     }
     for (index, (name, help)) in NAMES.into_iter().enumerate() {
@@ -181,6 +199,18 @@ fn topics(out: &mut String, shards: &[Arc<ShardSnapshot>]) {
             // Topic names hold nothing that a label would have to escape.
             line(out, name, &format!("{{topic=\"{topic}\"}}"), sums[index] as f64);
         }
+    }
+}
+
+/// Of the partitions that the shards name.
+fn log_starts(out: &mut String, shards: &[Arc<ShardSnapshot>]) {
+    const NAME: &str = "corelane_partition_log_start";
+    head(out, NAME, "gauge", "First offset that the partition keeps: a shard names 1000 partitions of its busiest topics.");
+    let mut standings: Vec<_> = shards.iter().flat_map(|snapshot| &snapshot.partitions).collect();
+    standings.sort_by_key(|standing| (&standing.topic.name, standing.partition));
+    for standing in standings {
+        let labels = format!("{{topic=\"{}\",partition=\"{}\"}}", standing.topic.name, standing.partition.0);
+        line(out, NAME, &labels, standing.log_start.0 as f64);
     }
 }
 
@@ -205,11 +235,14 @@ mod tests {
             appended_batches: 1,
             appended_records: 10,
             fetched_bytes: 5,
+            expired_segments: 2,
+            expired_bytes: 7,
         };
         let shard = |bytes| Arc::new(ShardSnapshot { connections: 3, topics: vec![topic(bytes)], ..ShardSnapshot::default() });
         let text = render(&[shard(100), shard(23)], true);
         assert!(text.contains("corelane_connections{shard=\"1\"} 3\n"));
         assert!(text.contains("corelane_topic_appended_bytes_total{topic=\"orders\"} 123\n"));
+        assert!(text.contains("corelane_topic_expired_segments_total{topic=\"orders\"} 4\n"));
         assert!(text.contains("corelane_ready 1\n"));
         let mut names: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let count = names.len();

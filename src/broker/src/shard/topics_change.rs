@@ -1,6 +1,6 @@
 //! A change of topics or producers reaches a shard: its copy of the catalog, then its partitions.
 
-use super::Shard;
+use super::{Shard, retention};
 use crate::{
     ack, calls, groups,
     mail::Mail,
@@ -61,7 +61,10 @@ pub(super) async fn run(shard: &Shard, work: Vec<Work>) -> Result<(), LogFailed>
     for step in work {
         match step {
             Work::Created => created = true,
-            Work::Alter(partition, topic) => partition.log.alter(partition_options(&topic.config)).await?,
+            Work::Alter(partition, topic) => {
+                partition.log.alter(partition_options(&topic.config)).await?;
+                retention::altered(shard, &partition);
+            }
             Work::Delete(key) => shard.log.delete_partition(key).await?,
         }
     }
@@ -85,6 +88,7 @@ pub(super) fn put(shard: &Rc<Shard>, topic: &Arc<Topic>, existing: u32) -> Vec<W
         if let Some(partition) = served {
             assert!(index.0 < existing, "a served partition belongs to its topic");
             partition.altered(topic);
+            retention::altered(shard, &partition);
             if partition.log.options() != partition_options(&topic.config) {
                 work.push(Work::Alter(partition, Arc::clone(topic)));
             }
@@ -121,6 +125,7 @@ pub(super) fn delete(shard: &Rc<Shard>, topic: &Arc<Topic>) -> Vec<Work> {
     let mut work = Vec::new();
     for index in (0..topic.config.partitions).map(PartitionIndex) {
         let key = PartitionKey::new(topic.id, index);
+        shard.retention.forget(key);
         let served = shard.partitions.borrow_mut().remove(&key);
         if let Some(partition) = served {
             ack::refuse_waiters(&partition, ErrorCode::UnknownTopicOrPartition, "the topic was deleted");

@@ -17,6 +17,7 @@ mod produce_fetch;
 mod producers;
 mod refusals;
 mod restart;
+mod retention;
 mod sizes;
 mod support;
 mod topics;

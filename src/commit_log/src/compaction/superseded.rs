@@ -11,10 +11,11 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use shards::{disk, executor};
+use shards::executor;
 
 use crate::failure::LogFailed;
 use crate::partition::{Inner, Partition, SealedSegment};
+use crate::reclaim;
 use crate::shard::Shard;
 
 /// Checkpoints to be written after a switch before the old files go: one may have been begun before, and two are kept.
@@ -61,9 +62,15 @@ pub(crate) async fn remove_due(shard: &Rc<Shard>) -> Result<(), LogFailed> {
         let _lock = shard.lock_segments(&partition).await;
         if is_needless(&partition.inner.borrow(), &segment) {
             shard.files.forget(segment.key);
-            match disk::remove_file(&segment.path()).await {
-                Err(error) if !error.is_not_found() => return Err(shard.fail(&error)),
-                _ => {}
+            let unnamed = reclaim::unname(&segment.path()).await.map_err(|error| shard.fail(&error))?;
+            if let Some(unnamed) = unnamed {
+                let shard = shard.clone();
+                executor::spawn_background(async move {
+                    if let Err(error) = unnamed.give_back(&shard).await {
+                        shard.fail(&error);
+                    }
+                })
+                .detach();
             }
         }
         executor::yield_if_needed().await;

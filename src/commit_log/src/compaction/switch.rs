@@ -27,14 +27,14 @@ pub(crate) enum Switched {
 }
 
 /// The segment that was made, as the partition lists it.
-pub(crate) fn sealed(made: &Made, created_ms: i64, tombstones_since_ms: Option<i64>) -> SealedSegment {
+pub(crate) fn sealed(made: &Made, sealed_ms: i64, tombstones_since_ms: Option<i64>) -> SealedSegment {
     SealedSegment {
         key: made.key,
         disk: made.disk.clone(),
         end: made.end.0,
         bytes: made.end_position,
         max_timestamp_ms: made.index.max_timestamp_ms(),
-        created_ms,
+        sealed_ms,
         tombstones_since_ms,
     }
 }
@@ -54,9 +54,11 @@ pub(crate) async fn switch(
         made.abandon().await;
         return Ok(Switched::Changed);
     };
-    let segment = sealed(&made, sources[0].created_ms, since_ms);
+    // The age of what was put together counts from the youngest of it.
+    let sealed_ms = sources.iter().map(|source| source.sealed_ms).max().expect("something was put together");
+    let segment = sealed(&made, sealed_ms, since_ms);
     shard.log(Record { key: partition.key, entry: Entry::Compacted(named(&segment)) }).await?;
-    shard.indexes.insert(segment.key, made.index);
+    shard.indexes.insert(segment.key, made.index, segment.end);
     let mut inner = partition.inner.borrow_mut();
     inner.compacted_end = inner.compacted_end.max(made.end);
     let old: Vec<SealedSegment> = inner.sealed.splice(at..at + sources.len(), [segment]).collect();

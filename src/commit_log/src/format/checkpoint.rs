@@ -10,7 +10,7 @@
 //!  partition 0 topic id, index │ 20 flags u32 (bit 0 lossy) │ 24 boot u64 │ 32 options (24) │ 56 log_start u64 │ 64 high_watermark u64
 //!           72 as_of_block u64 │ 80 segments u32 │ 84 epochs u32 │ 88 lost u32 │ 92 sections_bytes u32 │ 96 clean_end u64 │ segments (56 each)
 //!           epochs (12) │ lost (16) │ sections
-//!  segment   0 base u64 │ 8 end u64 │ 16 end_position u64 │ 24 max_timestamp_ms i64 │ 32 created_ms i64 │ 40 tombstones_since_ms i64
+//!  segment   0 base u64 │ 8 end u64 │ 16 end_position u64 │ 24 max_timestamp_ms i64 │ 32 aged_from_ms i64 │ 40 tombstones_since_ms i64
 //!           48 generation u32 │ 52 disk u16 │ 54 flags u16 (bit 0 sealed)
 //! ```
 //!
@@ -127,7 +127,7 @@ impl CheckpointWriter {
             .u64(state.clean_end.0);
         for (segment, disk) in state.segments.iter().zip(disks) {
             writer.u64(segment.base.0).u64(segment.end.0).u64(segment.end_position).i64(segment.max_timestamp_ms);
-            writer.i64(segment.created_ms).i64(segment.tombstones_since_ms.unwrap_or(NO_TOMBSTONES)).u32(segment.generation);
+            writer.i64(segment.aged_from_ms).i64(segment.tombstones_since_ms.unwrap_or(NO_TOMBSTONES)).u32(segment.generation);
             writer.u16(disk).u16(if segment.sealed { SEGMENT_SEALED } else { 0 });
         }
         for entry in epochs {
@@ -314,7 +314,7 @@ fn decode_partition(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Part
 
 fn decode_segment(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<SegmentState, FormatError> {
     let (base, end, end_position) = (Offset(reader.u64()?), Offset(reader.u64()?), reader.u64()?);
-    let (max_timestamp_ms, created_ms) = (reader.i64()?, reader.i64()?);
+    let (max_timestamp_ms, aged_from_ms) = (reader.i64()?, reader.i64()?);
     let (tombstones_since_ms, generation) = (since(reader.i64()?), reader.u32()?);
     let (disk, flags) = (reader.u16()?, reader.u16()?);
     let Some(disk) = disks.get(usize::from(disk)) else {
@@ -331,5 +331,5 @@ fn decode_segment(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Segmen
         return Err(reader.field("generation", generation.into(), "only a sealed segment has one"));
     }
     let disk = disk.clone();
-    Ok(SegmentState { disk, base, end, end_position, max_timestamp_ms, created_ms, sealed, generation, tombstones_since_ms })
+    Ok(SegmentState { disk, base, end, end_position, max_timestamp_ms, aged_from_ms, sealed, generation, tombstones_since_ms })
 }

@@ -19,7 +19,7 @@ use super::bytes::{Reader, Writer, check_crc, seal_crc};
 use super::{BLOCK_BYTES, FORMAT_VERSION, FormatError};
 use crate::limits::{INDEX_ENTRIES_MAX, SEGMENT_FILE_BYTES_MAX};
 
-pub use super::index::{IndexEntry, SegmentIndex};
+pub use super::index::{IndexEntry, SegmentIndex, Stretch};
 pub use super::segment_scan::{Run, ScanStop, SegmentScan, SegmentTail};
 
 /// Bytes of the trailer at the end of a sealed segment.
@@ -152,7 +152,7 @@ impl SegmentIndex {
         let (entries, trailer) = bytes.split_at_mut(trailer_at);
         let mut writer = Writer::new(entries);
         for entry in self.entries() {
-            writer.u64(entry.offset.0).u64(entry.position).i64(entry.max_timestamp_before_ms);
+            writer.u64(entry.offset.0).u64(entry.position).i64(entry.max_timestamp_ms);
         }
         let entries_crc = crc32c(entries);
         let mut writer = Writer::new(trailer);
@@ -185,14 +185,10 @@ impl SegmentIndex {
         let mut reader = Reader::new(WHAT, area);
         let mut entries = Vec::with_capacity(trailer.entries as usize);
         for _ in 0..trailer.entries {
-            entries.push(IndexEntry {
-                offset: Offset(reader.u64()?),
-                position: reader.u64()?,
-                max_timestamp_before_ms: reader.i64()?,
-            });
+            entries.push(IndexEntry { offset: Offset(reader.u64()?), position: reader.u64()?, max_timestamp_ms: reader.i64()? });
         }
         SegmentIndex::from_entries(trailer.base_offset, entries, trailer.max_timestamp_ms)
-            .ok_or_else(|| reader.field("entries", trailer.entries.into(), "must ascend"))
+            .ok_or_else(|| reader.field("entries", trailer.entries.into(), "must ascend and have the greatest timestamp stated"))
     }
 }
 

@@ -167,7 +167,7 @@ impl Replaying {
         if let Some(last) = state.segments.last_mut() {
             // Whatever it holds by now: a cut closes it, and the next batches went into another.
             last.end = last.end.min(to);
-            last.sealed = true;
+            last.seal();
         }
         state.epochs.truncate(to);
         state.high_watermark = state.high_watermark.min(to);
@@ -208,7 +208,7 @@ impl Replaying {
                     end: note.base,
                     end_position: BLOCK_BYTES as u64,
                     max_timestamp_ms: i64::MIN,
-                    created_ms: 0,
+                    aged_from_ms: 0,
                     sealed: false,
                     generation: 0,
                     tombstones_since_ms: None,
@@ -259,8 +259,10 @@ impl Replaying {
         // Where only something became known of a segment, it stays on its disk.
         let same = segments.iter().find(is_same);
         let disk = same.map_or(disk, |segment| &segment.disk).clone();
-        let first = segments.iter().find(|segment| is_source(segment.base));
-        let created_ms = first.map_or(0, |segment| segment.created_ms);
+        // The age counts from the youngest. Of one that the checkpoint does not know, or not as sealed, it is not known.
+        let sources = || segments.iter().filter(|segment| is_source(segment.base));
+        let is_known = sources().all(|segment| segment.sealed);
+        let aged_from_ms = sources().map(|segment| segment.aged_from_ms).max().filter(|_| is_known).unwrap_or(0);
         segments.retain(|segment| !is_source(segment.base));
         self.noted.retain(|noted| !is_source(noted.base));
         let at = segments.partition_point(|segment| segment.base < made.base);
@@ -270,7 +272,7 @@ impl Replaying {
             end: made.end,
             end_position: made.end_position,
             max_timestamp_ms: made.max_timestamp_ms,
-            created_ms,
+            aged_from_ms,
             sealed: true,
             generation: made.generation,
             tombstones_since_ms: made.tombstones_since_ms,
@@ -327,7 +329,9 @@ impl Replaying {
             due = run.end;
         }
         segment.end = due;
-        segment.sealed |= tail.torn_inside_block;
+        if tail.torn_inside_block {
+            segment.seal();
+        }
         for range in lost {
             self.state.add_lost(range);
         }
@@ -362,7 +366,8 @@ impl Replaying {
         if copy.source == copy.target {
             *segment = copied;
         } else {
-            (segment.end, segment.end_position, segment.sealed) = (from.offset, from.position, true);
+            (segment.end, segment.end_position) = (from.offset, from.position);
+            segment.seal();
             self.state.segments.insert(at + 1, copied);
         }
         self.copies.push(copy);

@@ -162,7 +162,7 @@ impl PartitionPlan {
                         end: done.end,
                         end_position: done.end_position,
                         max_timestamp_ms: done.max_timestamp_ms,
-                        created_ms: now_ms,
+                        aged_from_ms: now_ms,
                         sealed: false,
                         generation: 0,
                         tombstones_since_ms: None,
@@ -172,9 +172,6 @@ impl PartitionPlan {
             }
         }
         state.segments.retain(|segment| segment.base < segment.end);
-        for segment in state.segments.iter_mut().filter(|segment| segment.created_ms == 0) {
-            segment.created_ms = now_ms;
-        }
         seal_all_but_last(&mut state.segments);
         add_gaps(&mut state);
         let promised = match state.options.durability {
@@ -190,8 +187,13 @@ impl PartitionPlan {
         state.lossy |= self.suspect;
         let end = state.end();
         state.high_watermark = state.high_watermark.clamp(state.log_start, end);
-        if let Some(last) = state.segments.last_mut() {
-            last.sealed |= last.end < end;
+        if let Some(last) = state.segments.last_mut()
+            && last.end < end
+        {
+            last.seal();
+        }
+        for segment in state.segments.iter_mut().filter(|segment| segment.aged_from_ms == 0) {
+            segment.aged_from_ms = now_ms;
         }
         state.epochs.trim(state.log_start);
         state.producers = self.producers.finish(end, now_ms);
@@ -203,7 +205,7 @@ impl PartitionPlan {
 fn seal_all_but_last(segments: &mut [SegmentState]) {
     if let Some((_, before)) = segments.split_last_mut() {
         for segment in before {
-            segment.sealed = true;
+            segment.seal();
         }
     }
 }

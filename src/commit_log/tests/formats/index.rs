@@ -28,7 +28,7 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
 
 proptest! {
     #[test]
-    fn lookups_equal_a_full_scan(batches in batches(), timestamp_ms in -10i64..60) {
+    fn lookups_equal_a_full_scan(batches in batches(), timestamp_ms in -10i64..60, start in 0u64..1200) {
         let mut index = SegmentIndex::new(Offset(1000));
         for batch in &batches {
             index.add(Offset(batch.base), batch.position, batch.max_timestamp_ms);
@@ -41,12 +41,19 @@ proptest! {
                 prop_assert!(batches.iter().any(|other| other.position == from));
             }
         }
-        let first = batches.iter().find(|batch| batch.max_timestamp_ms >= timestamp_ms);
-        let from = index.position_of_timestamp(timestamp_ms);
-        prop_assert_eq!(from.is_some(), first.is_some());
-        if let (Some(from), Some(first)) = (from, first) {
-            let found = batches.iter().find(|batch| batch.position >= from && batch.max_timestamp_ms >= timestamp_ms);
-            prop_assert_eq!(found.map(|batch| batch.base), Some(first.base), "the first at or after, although timestamps fall");
+        for from in [1000, 1000 + start] {
+            // As a lookup does: stretch by stretch, from the batch that holds `from` on.
+            let late = |batch: &&Batch| batch.end > from && batch.max_timestamp_ms >= timestamp_ms;
+            let (mut next, mut found, mut read) = (from, None, 0);
+            while found.is_none() && next < u64::MAX {
+                let Some(stretch) = index.stretch(Offset(next), timestamp_ms) else { break };
+                let end = stretch.end.map_or(u64::MAX, |end| end.0);
+                prop_assert!(end > next);
+                found = batches.iter().filter(|batch| batch.base >= stretch.start.0 && batch.base < end).find(late);
+                (next, read) = (end, read + 1);
+            }
+            prop_assert_eq!(found.map(|batch| batch.base), batches.iter().find(late).map(|batch| batch.base), "although timestamps fall");
+            prop_assert!(read <= if from == 1000 { 1 } else { 2 }, "one stretch, and one more when the log starts inside");
         }
         let end = batches.last().map_or(1000, |batch| batch.end);
         let position = batches.last().map_or(4096, |batch| (batch.position + 90_000).next_multiple_of(4096));

@@ -25,7 +25,7 @@ fn state(end: u64) -> PartitionState {
         end: Offset(end),
         end_position: 8192,
         max_timestamp_ms: 1,
-        created_ms: 1,
+        aged_from_ms: 1,
         sealed: false,
         generation: 0,
         tombstones_since_ms: None,

@@ -19,7 +19,7 @@ fn stored() -> PartitionState {
         end: Offset(4),
         end_position: 8192,
         max_timestamp_ms: 1,
-        created_ms: 1,
+        aged_from_ms: 1,
         generation: 0,
         tombstones_since_ms: None,
         sealed: false,

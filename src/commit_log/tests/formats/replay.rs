@@ -195,7 +195,7 @@ fn segment(base: u64) -> SegmentState {
         end: base,
         end_position: 4096,
         max_timestamp_ms: 0,
-        created_ms: 1,
+        aged_from_ms: 1,
         sealed: false,
         generation: 0,
         tombstones_since_ms: None,

@@ -161,7 +161,7 @@ pub(crate) fn checkpoint() -> Checkpoint {
         end: Offset(50),
         end_position: 65_536,
         max_timestamp_ms: 77,
-        created_ms: 5,
+        aged_from_ms: 5,
         sealed: true,
         generation: 2,
         tombstones_since_ms: Some(66),

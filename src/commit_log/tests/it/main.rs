@@ -8,6 +8,8 @@ mod directories;
 mod faults;
 mod inventory;
 mod recovery;
+mod retention;
 mod scrub;
 mod support;
+mod time;
 mod turns;

@@ -52,6 +52,7 @@ coverage! {
     sent_again_new,
     producers_forgotten,
     log_start_moves,
+    segments_expired,
     deletions,
     failed_by_error,
     failed_by_short_write,

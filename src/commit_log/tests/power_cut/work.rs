@@ -1,4 +1,4 @@
-//! What the log is used for: several producers on several partitions, small and large batches, truncations, log start moves, deletions,
+//! What the log is used for: several producers on several partitions, small and large batches, truncations, log start moves, retention, deletions,
 //! checkpoints, all at once.
 
 use std::cell::{Cell, RefCell};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use commit_log::{
     AppendError, Appended, CompactError, CompactionTerms, Durability, LogFailed, PartitionLog, PartitionOptions, Produced,
-    ProducerError,
+    ProducerError, Retention,
 };
 use shards::buffer::{self, Shared};
 use shards::{clock, executor, random};
@@ -95,8 +95,9 @@ impl Work {
             match step {
                 0..55 => self.append_small(&partition, producer).await?,
                 55..72 => self.append_large(&partition, producer).await?,
-                72..77 => self.read(&partition).await,
-                77..82 => self.move_high_watermark(&partition),
+                72..76 => self.read(&partition).await,
+                76..78 => self.retain(&partition).await?,
+                78..82 => self.move_high_watermark(&partition),
                 82..86 => self.truncate(&partition).await?,
                 86..90 => self.move_log_start(&partition).await?,
                 90..92 => self.delete(partition.key()).await?,
@@ -293,7 +294,7 @@ impl Work {
         let (from, end, cuts) = {
             let mut oracle = self.oracle.borrow_mut();
             let expected = oracle.expect(key);
-            let start = expected.log_start_wanted;
+            let start = expected.log_start_wanted.max(partition.watermarks().log_start.0);
             if start >= expected.appended_end || expected.truncating.is_some() {
                 return;
             }
@@ -304,7 +305,7 @@ impl Work {
         let Some(expected) = oracle.partitions.get(&key) else { return };
         let disturbed = expected.cuts != cuts
             || expected.truncating.is_some()
-            || expected.log_start_wanted > from
+            || expected.log_start_wanted.max(partition.watermarks().log_start.0) > from
             || !matches!(expected.existence, Existence::Present | Existence::Creating);
         match read {
             Ok(slices) => {
@@ -366,11 +367,12 @@ impl Work {
         let to = {
             let mut oracle = self.oracle.borrow_mut();
             let expected = oracle.expect(key);
-            let room = expected.high_watermark.saturating_sub(expected.log_start_wanted);
+            let start = expected.log_start_wanted.max(partition.watermarks().log_start.0);
+            let room = expected.high_watermark.saturating_sub(start);
             if expected.truncating.is_some() || room == 0 {
                 return Ok(());
             }
-            expected.log_start_wanted += 1 + random::below(room);
+            expected.log_start_wanted = start + 1 + random::below(room);
             expected.log_start_wanted
         };
         partition.set_log_start(Offset(to)).await?;
@@ -379,6 +381,33 @@ impl Work {
             expected.log_start = expected.log_start.max(to);
         }
         oracle.coverage.log_start_moves += 1;
+        Ok(())
+    }
+
+    /// Retention by age or size, as the broker has it done. What will go is not known before; where the log starts then, is.
+    async fn retain(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+        let key = partition.key();
+        {
+            let mut oracle = self.oracle.borrow_mut();
+            let expected = oracle.expect(key);
+            if expected.truncating.is_some() {
+                return Ok(());
+            }
+            expected.retaining += 1;
+        }
+        let retention = Retention {
+            age_ms: (random::below(2) == 0).then(|| random::below(100)),
+            bytes: (random::below(3) > 0).then(|| random::below(256 << 10)),
+        };
+        let retained = partition.retain(retention, clock::wall_ms()).await?;
+        let start = partition.watermarks().log_start.0;
+        let mut oracle = self.oracle.borrow_mut();
+        if let Some(expected) = oracle.partitions.get_mut(&key) {
+            expected.retaining -= 1;
+            expected.log_start_wanted = expected.log_start_wanted.max(start);
+            expected.log_start = expected.log_start.max(retained.log_start.0);
+        }
+        oracle.coverage.segments_expired += retained.segments;
         Ok(())
     }
 
@@ -437,7 +466,7 @@ fn options(compacts: bool) -> PartitionOptions {
     PartitionOptions {
         // What is compacted is sealed before: small ones.
         segment_bytes: (if compacts { 16 << 10 } else { 64 << 10 }) << random::below(3),
-        segment_ms: 1_000 + random::below(100_000),
+        segment_ms: if random::below(2) == 0 { 1 + random::below(100) } else { 100_000 },
         durability: if random::below(6) == 0 { Durability::Relaxed } else { Durability::Stable },
     }
 }
