@@ -2,17 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use wire::{Offset, PartitionKey};
+use wire::checksum::crc32c;
+use wire::{Offset, PartitionIndex, PartitionKey, TopicId};
 
 /// One shard's folder on one disk, and the disk that holds it.
 ///
 /// ```text
 /// <disk>/shard-0003/wal-00000000000000a1.log     the write-ahead log, recycled files
 /// <disk>/shard-0003/checkpoint-0000000000000007  where its partitions stood
-/// <disk>/topics/<topic id>/000012/00000000000000004711.seg
+/// <disk>/segments/2b/<topic id>-000012-00000000000000004711.seg
 /// ```
 ///
-/// Partition folders belong to the disk, not to a shard: a restart with another number of shards moves them by name only.
+/// Segments belong to the disk, not to a shard: a restart with another number of shards moves them by name only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardDirectory {
     disk: PathBuf,
@@ -50,24 +51,37 @@ impl ShardDirectory {
     }
 }
 
-/// The folder of all topics on a disk.
-pub(crate) fn topics_path(disk: &Path) -> PathBuf {
-    disk.join("topics")
+/// Folders of segments on a disk. They are made before the first file, so that a partition's first segment is one new name and nothing else: a folder
+/// of its own costs twice as much again, and ten thousand partitions begin their first segments within one checkpoint. More than one,
+/// because a folder is made longer by one writer at a time, and is listed as a whole: 16,000 names each with a million partitions.
+const SEGMENT_FOLDERS: u32 = 64;
+
+/// The folder of all segments on a disk.
+pub(crate) fn segments_path(disk: &Path) -> PathBuf {
+    disk.join("segments")
 }
 
-/// The folder of a topic's partitions.
-pub(crate) fn topic_path(disk: &Path, key: PartitionKey) -> PathBuf {
-    topics_path(disk).join(key.topic.to_hex())
+/// The names of the folders in it.
+pub(crate) fn segment_folder_names() -> Vec<String> {
+    (0..SEGMENT_FOLDERS).map(folder_name).collect()
 }
 
-/// The folder of a partition's segments.
-pub(crate) fn partition_path(disk: &Path, key: PartitionKey) -> PathBuf {
-    topic_path(disk, key).join(format!("{:06}", key.partition.0))
+/// The folder that holds a partition's segments, and those of others.
+pub(crate) fn segment_folder_path(disk: &Path, key: PartitionKey) -> PathBuf {
+    let mut bytes = [0; 20];
+    bytes[..16].copy_from_slice(&key.topic.0);
+    bytes[16..].copy_from_slice(&key.partition.0.to_le_bytes());
+    segments_path(disk).join(folder_name(crc32c(&bytes) % SEGMENT_FOLDERS))
+}
+
+fn folder_name(number: u32) -> String {
+    format!("{number:02x}")
 }
 
 /// The file of the segment that starts at `base_offset`.
 pub(crate) fn segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> PathBuf {
-    partition_path(disk, key).join(format!("{base_offset:020}.seg"))
+    let name = format!("{}-{:06}-{base_offset:020}.seg", key.topic.to_hex(), key.partition.0);
+    segment_folder_path(disk, key).join(name)
 }
 
 /// The file of a segment that is being copied.
@@ -75,46 +89,115 @@ pub(crate) fn unfinished_segment_path(disk: &Path, key: PartitionKey, base_offse
     segment_path(disk, key, base_offset).with_extension("seg.new")
 }
 
-/// The reverse of both, for a name in a partition's folder: the base offset, and whether the file is finished. `None` for any other name.
-pub(crate) fn parse_segment_name(name: &str) -> Option<(Offset, bool)> {
-    let (digits, extension) = name.split_once('.')?;
-    let is_finished = match extension {
-        "seg" => true,
-        "seg.new" => false,
-        _ => return None,
-    };
-    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { Some((Offset(digits.parse().ok()?), is_finished)) } else { None }
+/// What the name of a segment's file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentName {
+    pub(crate) key: PartitionKey,
+    pub(crate) base: Offset,
+    /// It is not being copied.
+    pub(crate) is_finished: bool,
+}
+
+impl SegmentName {
+    /// The reverse of [`segment_path`] and [`unfinished_segment_path`]; `None` for any other name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (stem, extension) = name.split_once('.')?;
+        let is_finished = match extension {
+            "seg" => true,
+            "seg.new" => false,
+            _ => return None,
+        };
+        let mut parts = stem.split('-');
+        let (topic, partition, base) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() {
+            return None;
+        }
+        let topic = TopicId::from_hex(topic)?;
+        let partition = PartitionIndex(u32::try_from(number(partition, 6)?).ok()?);
+        let base = Offset(number(base, 20)?);
+        Some(Self { key: PartitionKey { topic, partition }, base, is_finished })
+    }
+}
+
+/// A number as it is written with at least `digits` digits.
+fn number(text: &str, digits: usize) -> Option<u64> {
+    let is_padded = text.len() == digits || (text.len() > digits && !text.starts_with('0'));
+    if is_padded && text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::Path;
 
     use wire::{Offset, PartitionIndex, PartitionKey, TopicId};
 
-    use super::{ShardDirectory, parse_segment_name, segment_path, unfinished_segment_path};
+    use super::{SegmentName, ShardDirectory, segment_folder_names, segment_folder_path, segment_path, unfinished_segment_path};
+
+    fn key(partition: u32) -> PartitionKey {
+        PartitionKey { topic: TopicId([0x1f; 16]), partition: PartitionIndex(partition) }
+    }
+
+    fn file_name(path: &Path) -> String {
+        path.file_name().and_then(|name| name.to_str()).unwrap().to_owned()
+    }
 
     #[test]
     fn folder_names_are_read_back() {
-        let name = ShardDirectory::new("/x", 42).path();
-        let name = name.file_name().and_then(|name| name.to_str()).unwrap();
-        assert_eq!(ShardDirectory::parse_name(name), Some(42));
-        for other in ["shard-", "shard-12", "shard-00x1", "topics", "shard-99999999"] {
+        let name = file_name(&ShardDirectory::new("/x", 42).path());
+        assert_eq!(ShardDirectory::parse_name(&name), Some(42));
+        for other in ["shard-", "shard-12", "shard-00x1", "segments", "shard-99999999"] {
             assert_eq!(ShardDirectory::parse_name(other), None, "{other}");
         }
     }
 
     #[test]
     fn segment_names_are_read_back() {
-        let key = PartitionKey { topic: TopicId([1; 16]), partition: PartitionIndex(3) };
         let disk = Path::new("/x");
-        for (path, is_finished) in [(segment_path(disk, key, 4711), true), (unfinished_segment_path(disk, key, 4711), false)] {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap();
-            assert_eq!(parse_segment_name(name), Some((Offset(4711), is_finished)));
+        for partition in [0, 3, 999_999, 1_000_000, u32::MAX] {
+            let key = key(partition);
+            for base in [0, 4711, u64::MAX] {
+                let names = [(segment_path(disk, key, base), true), (unfinished_segment_path(disk, key, base), false)];
+                for (path, is_finished) in names {
+                    let expected = SegmentName { key, base: Offset(base), is_finished };
+                    assert_eq!(SegmentName::parse(&file_name(&path)), Some(expected), "{path:?}");
+                }
+            }
         }
-        for other in ["4711.seg", "00000000000000004711.idx", "00000000000000004711", "lost+found", "+0000000000000004711.seg"] {
-            assert_eq!(parse_segment_name(other), None, "{other}");
+    }
+
+    /// A data directory outlives the program that made it: no file may be looked for elsewhere.
+    #[test]
+    fn a_segment_stands_where_it_always_did() {
+        let path = segment_path(Path::new("/x"), key(3), 4711);
+        let expected = "/x/segments/3c/1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f-000003-00000000000000004711.seg";
+        assert_eq!(path, Path::new(expected));
+    }
+
+    #[test]
+    fn other_names_are_not_ours() {
+        let own = file_name(&segment_path(Path::new("/x"), key(3), 4711));
+        let others = [
+            own.replace(".seg", ".idx"),
+            own.replace(".seg", ""),
+            own.replace("1f1f", "1F1F"),
+            own.replace("-000003-", "-3-"),
+            own.replace("-000003-", "-0000003-"),
+            own.replace("-000003-", "-4294967296-"),
+            own.replace("-0000000000000000", "-+000000000000000"),
+            own.replace("-000003-", "-000003-0-"),
+            "00000000000000004711.seg".to_owned(),
+            "lost+found".to_owned(),
+        ];
+        for other in others {
+            assert_eq!(SegmentName::parse(&other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn partitions_spread_over_all_folders() {
+        let disk = Path::new("/x");
+        let used: BTreeSet<String> = (0..1000).map(|number| file_name(&segment_folder_path(disk, key(number)))).collect();
+        assert_eq!(used.into_iter().collect::<Vec<_>>(), segment_folder_names());
     }
 }

@@ -1,4 +1,4 @@
-//! Before a log is opened: the files in the folders of its partitions, against what their states name.
+//! Before a log is opened: the files of its partitions, against what their states name.
 //!
 //! ```text
 //!   named and there      the partition
@@ -9,52 +9,55 @@
 //!
 //! It is done when the states of all directories are known: an older directory may name a partition that has moved since.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::disk::{self, DiskError};
 use wire::PartitionKey;
 
 use crate::StartError;
-use crate::directory::{parse_segment_name, partition_path, topics_path};
+use crate::directory::segments_path;
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
-
-/// Folders listed at the same time: ten thousand of them are looked at within a start.
-const PARTITIONS_AT_ONCE: usize = 32;
+use crate::segment_files::{self, Found};
 
 /// Compares all of `states`, whose new segments stand on `own`; returns them without what is not there.
-pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<Vec<PartitionState>, StartError> {
-    let disks: BTreeSet<&Path> = states.iter().flat_map(|state| &state.segments).map(|segment| &*segment.disk).collect();
-    for disk in disks {
-        if !disk::exists(&topics_path(disk)).await? {
+pub(crate) async fn take(own: &Path, mut states: Vec<PartitionState>) -> Result<Vec<PartitionState>, StartError> {
+    let mut disks: BTreeSet<Arc<Path>> =
+        states.iter().flat_map(|state| &state.segments).map(|segment| segment.disk.clone()).collect();
+    for disk in &disks {
+        if !disk::exists(&segments_path(disk)).await? {
             // Not a loss yet: nothing is marked that a mount will bring back.
             return Err(StartError::DiskMissing { path: disk.display().to_string() });
         }
     }
-    let compared = states.into_iter().map(|state| compare(own, state));
-    Ok(stream::iter(compared).buffered(PARTITIONS_AT_ONCE).try_collect().await?)
-}
-
-async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState, DiskError> {
-    let mut disks: BTreeSet<PathBuf> = state.segments.iter().map(|segment| segment.disk.to_path_buf()).collect();
-    disks.insert(own.to_path_buf());
-    let mut there = BTreeSet::new();
-    let mut leftovers = Vec::new();
+    disks.insert(own.into());
+    let keys: BTreeSet<PartitionKey> = states.iter().map(|state| state.key).collect();
+    let mut files: BTreeMap<PartitionKey, Vec<(Arc<Path>, Found)>> = BTreeMap::new();
     for disk in disks {
-        let folder = partition_path(&disk, state.key);
-        for name in names(&folder).await? {
-            let Some((base, is_finished)) = parse_segment_name(&name) else { continue };
-            // Whatever the disk: two paths may lead to one folder.
-            let is_named = state.segments.iter().any(|segment| segment.base == base);
-            if is_finished && is_named {
-                there.insert((disk.clone(), base));
-            } else {
-                leftovers.push(folder.join(name));
-            }
+        for found in segment_files::list(&disk, &keys).await? {
+            files.entry(found.name.key).or_default().push((disk.clone(), found));
         }
     }
-    let is_there = |segment: &SegmentState| there.contains(&(segment.disk.to_path_buf(), segment.base));
+    for state in &mut states {
+        compare(state, files.remove(&state.key).unwrap_or_default()).await?;
+    }
+    Ok(states)
+}
+
+async fn compare(state: &mut PartitionState, files: Vec<(Arc<Path>, Found)>) -> Result<(), DiskError> {
+    let mut there = BTreeSet::new();
+    let mut leftovers = Vec::new();
+    for (disk, Found { path, name }) in files {
+        // Whatever the disk: two paths may lead to one folder.
+        let is_named = state.segments.iter().any(|segment| segment.base == name.base);
+        if name.is_finished && is_named {
+            there.insert((disk, name.base));
+        } else {
+            leftovers.push(path);
+        }
+    }
+    let is_there = |segment: &SegmentState| there.contains(&(segment.disk.clone(), segment.base));
     let (kept, missing): (Vec<_>, Vec<_>) = state.segments.drain(..).partition(is_there);
     state.segments = kept;
     for segment in missing {
@@ -65,15 +68,7 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<PartitionState
     for path in leftovers {
         leave_or_remove(&path, state.key, state.lossy).await?;
     }
-    Ok(state)
-}
-
-async fn names(folder: &Path) -> Result<Vec<String>, DiskError> {
-    match disk::list_dir(folder).await {
-        Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    Ok(())
 }
 
 async fn leave_or_remove(path: &Path, partition: PartitionKey, is_lossy: bool) -> Result<(), DiskError> {
@@ -83,8 +78,5 @@ async fn leave_or_remove(path: &Path, partition: PartitionKey, is_lossy: bool) -
         return Ok(());
     }
     tracing::info!(%partition, path = %path_text, "the leftover of a crash is removed");
-    match disk::remove_file(path).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
+    segment_files::remove(path).await
 }
