@@ -15,6 +15,7 @@ use crate::{
     config::Config,
     connection::Connection,
     counters::{ShardCounters, TopicCounters},
+    groups::Coordinators,
     mail::Mail,
     metadata::{Refusal, Topic},
     partition::Partition,
@@ -47,6 +48,7 @@ pub(crate) struct Shard {
     pub(crate) topics: RefCell<Topics>,
     pub(crate) partitions: RefCell<HashMap<PartitionKey, Rc<Partition>>>,
     pub(crate) topic_counters: RefCell<HashMap<TopicId, Rc<TopicCounters>>>,
+    pub(crate) coordinators: Coordinators,
     pub(crate) calls: Calls,
     pub(crate) deadlines: Deadlines,
     /// Appends that wait for room in the log.
@@ -99,6 +101,7 @@ impl Shard {
             topics: RefCell::new(topics),
             partitions: RefCell::default(),
             topic_counters: RefCell::default(),
+            coordinators: Coordinators::default(),
             calls: Calls::default(),
             deadlines: Deadlines::default(),
             appends_waiting: WaitingLine::default(),
