@@ -30,7 +30,7 @@ Exit codes:
   3  no broker answers, or none does any more
   4  not found: a topic, a partition, an offset, a file
   5  exists already
-  6  not allowed: a name, a configuration, a record above a limit
+  6  not allowed: a name, a configuration, a record above a limit, a change of what is in use
 ";
 
 const EXAMPLES: &str = "\

@@ -70,7 +70,7 @@ fn code_of(error: &ClientError) -> u8 {
         ErrorKind::NoSuchPartition => 4,
         ErrorKind::TooLarge => 6,
         ErrorKind::Broker(code) => match code {
-            ErrorCode::UnknownTopicOrPartition | ErrorCode::OffsetOutOfRange => 4,
+            ErrorCode::UnknownTopicOrPartition | ErrorCode::OffsetOutOfRange | ErrorCode::GroupNotFound => 4,
             ErrorCode::TopicExists => 5,
             ErrorCode::InvalidTopicName
             | ErrorCode::InvalidPartitions
@@ -78,7 +78,13 @@ fn code_of(error: &ClientError) -> u8 {
             | ErrorCode::InvalidReplicationFactor
             | ErrorCode::InvalidRequest
             | ErrorCode::MessageTooLarge
-            | ErrorCode::TooManyTopics => 6,
+            | ErrorCode::TooManyTopics
+            | ErrorCode::InternalTopic
+            | ErrorCode::InvalidGroupId
+            | ErrorCode::GroupNotEmpty
+            | ErrorCode::PartitionOwned
+            | ErrorCode::PartitionParked
+            | ErrorCode::OffsetMetadataTooLarge => 6,
             _ => 1,
         },
         _ => 1,

@@ -1,5 +1,7 @@
 //! `corelane topic`.
 
+mod delete_records;
+
 use std::io::{BufRead, IsTerminal};
 
 use clap::Subcommand;
@@ -17,6 +19,7 @@ Examples:
   corelane topic list --json
   corelane topic describe orders
   corelane topic alter orders --partitions 24 --retention forever
+  corelane topic delete-records orders --before 2026-11-24T14:00 --dry-run
   corelane topic delete orders --yes
 ";
 
@@ -37,6 +40,8 @@ enum Command {
     Describe(DescribeArgs),
     /// Change settings; partitions can only become more
     Alter(AlterArgs),
+    /// Remove the oldest records of a topic, up to a place in it
+    DeleteRecords(delete_records::Args),
     /// Remove topics with their data
     Delete(DeleteArgs),
 }
@@ -108,6 +113,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::List(args) => args.connect.with_client(async |client| list(&client, args.json).await),
         Command::Describe(args) => args.connect.with_client(async |client| describe(&client, &args).await),
         Command::Alter(args) => args.connect.with_client(async |client| alter(&client, &args).await),
+        Command::DeleteRecords(args) => delete_records::run(&args),
         Command::Delete(args) => delete(&args),
     }
 }
@@ -227,7 +233,8 @@ async fn alter(client: &Client, args: &AlterArgs) -> Result<(), Failure> {
 
 fn delete(args: &DeleteArgs) -> Result<(), Failure> {
     if !args.yes {
-        confirm(&args.names)?;
+        can_ask()?;
+        ask(&format!("Delete {} with all data?", args.names.join(", ")))?;
     }
     args.connect.with_client(async |client| {
         for name in &args.names {
@@ -244,11 +251,15 @@ fn delete(args: &DeleteArgs) -> Result<(), Failure> {
 }
 
 /// Data that is deleted does not come back: a person is asked, a script says so in advance.
-fn confirm(names: &[String]) -> Result<(), Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage("add --yes to delete topics without being asked".to_owned()));
+fn can_ask() -> Result<(), Failure> {
+    match std::io::stdin().is_terminal() {
+        true => Ok(()),
+        false => Err(Failure::Usage("add --yes to delete without being asked".to_owned())),
     }
-    eprint!("Delete {} with all data? Type yes: ", names.join(", "));
+}
+
+fn ask(question: &str) -> Result<(), Failure> {
+    eprint!("{question} Type yes: ");
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer).map_err(|error| Failure::Failed(error.to_string()))?;
     match answer.trim() {

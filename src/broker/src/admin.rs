@@ -20,14 +20,14 @@ use wire::{
     AlterTopicReply, AlterTopicRequest, BrokerDescription, ConfigEntry, ConfigOrigin, CreateTopicReply, CreateTopicRequest,
     DeleteTopicReply, DeleteTopicRequest, DescribeClusterReply, DescribeClusterRequest, DescribeConfigReply,
     DescribeConfigRequest, DescribeTopicReply, DescribeTopicRequest, ErrorCode, Offset, PartitionDescription, PartitionIndex,
-    PartitionKey, ShardDescription, TopicConfig, TopicId,
+    PartitionKey, ShardDescription, TopicConfig, TopicId, is_internal_topic, topic_name::INTERNAL_TOPIC_PREFIX,
 };
 
 /// Makes a topic: answered when it is durable and served by every shard.
 pub(crate) async fn create_topic(shard: Rc<Shard>, request: CreateTopicRequest, incoming: Incoming) {
     let validate_only = request.validate_only;
     let create = TopicRequest::Create { name: request.name, config: request.config, validate_only };
-    let reply = match ask_metadata(&shard, create).await {
+    let reply = match change_topic(&shard, create).await {
         Ok(topic) => {
             let id = if validate_only { TopicId([0; 16]) } else { topic.id };
             CreateTopicReply { error: ErrorCode::None, message: None, id }
@@ -40,7 +40,7 @@ pub(crate) async fn create_topic(shard: Rc<Shard>, request: CreateTopicRequest, 
 /// Changes a topic.
 pub(crate) async fn alter_topic(shard: Rc<Shard>, request: AlterTopicRequest, incoming: Incoming) {
     let AlterTopicRequest { name, changes, validate_only } = request;
-    let reply = match ask_metadata(&shard, TopicRequest::Alter { name, changes, validate_only }).await {
+    let reply = match change_topic(&shard, TopicRequest::Alter { name, changes, validate_only }).await {
         Ok(topic) => AlterTopicReply { error: ErrorCode::None, message: None, config: topic.config.clone() },
         Err(refusal) => AlterTopicReply { error: refusal.code, message: Some(refusal.message), config: TopicConfig::default() },
     };
@@ -49,11 +49,22 @@ pub(crate) async fn alter_topic(shard: Rc<Shard>, request: AlterTopicRequest, in
 
 /// Removes a topic.
 pub(crate) async fn delete_topic(shard: Rc<Shard>, request: DeleteTopicRequest, incoming: Incoming) {
-    let reply = match ask_metadata(&shard, TopicRequest::Delete { name: request.name }).await {
+    let reply = match change_topic(&shard, TopicRequest::Delete { name: request.name }).await {
         Ok(_) => DeleteTopicReply { error: ErrorCode::None, message: None },
         Err(refusal) => DeleteTopicReply { error: refusal.code, message: Some(refusal.message) },
     };
     incoming.into_reply_to().send(&reply);
+}
+
+/// A change that a user wants: not of the topics that the broker makes for itself.
+async fn change_topic(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
+    let (TopicRequest::Create { name, .. } | TopicRequest::Alter { name, .. } | TopicRequest::Delete { name }) = &request;
+    if is_internal_topic(name) {
+        let message =
+            format!("topics whose names begin with {INTERNAL_TOPIC_PREFIX} are the broker's own: they can be read, not changed");
+        return Err(Refusal::new(ErrorCode::InternalTopic, message));
+    }
+    ask_metadata(shard, request).await
 }
 
 /// Asks the metadata thread and waits: for the journal, then for every shard.

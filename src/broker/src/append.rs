@@ -136,7 +136,17 @@ async fn checked_batches(
     if part.batch_lengths.is_empty() {
         return Err((ErrorCode::InvalidRequest, "no batch is given for this partition".to_owned()));
     }
-    let message_bytes_max = shard.topics.borrow().get(key.topic).map_or(u32::MAX, |entry| entry.topic.config.message_bytes_max);
+    let message_bytes_max = {
+        let topics = shard.topics.borrow();
+        let topic = topics.get(key.topic).map(|entry| &entry.topic);
+        if let Some(internal) = topic.filter(|topic| topic.is_internal()) {
+            return Err((
+                ErrorCode::InternalTopic,
+                format!("{} is the broker's own: it can be read, not written", internal.name),
+            ));
+        }
+        topic.map_or(u32::MAX, |topic| topic.config.message_bytes_max)
+    };
     let mut batches = Vec::with_capacity(taken.len());
     for bytes in taken {
         let header = check_batch(&bytes, message_bytes_max)?;

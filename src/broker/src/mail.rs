@@ -8,8 +8,8 @@ use commit_log::PartitionState;
 use shards::{buffer::Portable, net::Handover};
 use std::sync::Arc;
 use wire::{
-    BatchHeader, ErrorCode, FetchPartitionReply, ListOffsetsPartition, ListOffsetsPartitionReply, Offset, PartitionDescription,
-    PartitionIndex, PartitionKey, ProducePartitionReply,
+    BatchHeader, DeleteRecordsPartition, DeleteRecordsPartitionReply, ErrorCode, FetchPartitionReply, ListOffsetsPartition,
+    ListOffsetsPartitionReply, Offset, PartitionDescription, PartitionIndex, PartitionKey, ProducePartitionReply,
 };
 
 /// One message of the mesh.
@@ -95,6 +95,8 @@ pub(crate) enum Call {
     },
     /// Find offsets.
     Offsets(Vec<ListOffsetsPartition>),
+    /// Move log starts.
+    DeleteRecords(Vec<DeleteRecordsPartition>),
     /// Say how partitions stand.
     Describe(Vec<PartitionKey>),
     /// Answer a request of a group.
@@ -124,6 +126,8 @@ pub(crate) enum Answer {
     Read(Vec<(FetchPartitionReply, Vec<Portable>)>),
     /// To [`Call::Offsets`], in the same order.
     Offsets(Vec<ListOffsetsPartitionReply>),
+    /// To [`Call::DeleteRecords`], in the same order.
+    DeleteRecords(Vec<DeleteRecordsPartitionReply>),
     /// To [`Call::Describe`], in the same order.
     Describe(Vec<PartitionDescription>),
     /// To [`Call::Group`].

@@ -144,6 +144,11 @@ impl Topics {
         self.by_id.get(&id)
     }
 
+    /// Whether this is a topic of the broker's own.
+    pub(crate) fn is_internal(&self, id: TopicId) -> bool {
+        self.get(id).is_some_and(|entry| entry.topic.is_internal())
+    }
+
     /// The topic of this name.
     pub(crate) fn named(&self, name: &str) -> Option<&TopicEntry> {
         self.by_id.get(self.by_name.get(name)?)

@@ -1,16 +1,17 @@
 //! Topics, offsets, cluster: what operators and deployment programs do.
 
-use std::collections::BTreeMap;
+mod partitions;
+
 use std::sync::Arc;
 
 use wire::{
     AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, DescribeClusterReply, DescribeClusterRequest,
-    DescribeConfigRequest, DescribeTopicReply, DescribeTopicRequest, ErrorCode, ListOffsetsPartition, ListOffsetsRequest,
-    ListTopicsRequest, Offset, OffsetAt, PartitionKey, TimestampMs, TopicConfig, TopicConfigChanges, TopicId, TopicListing,
+    DescribeConfigRequest, DescribeTopicReply, DescribeTopicRequest, ErrorCode, ListTopicsRequest, TopicConfig,
+    TopicConfigChanges, TopicId, TopicListing,
 };
 
+pub use self::partitions::PartitionOffset;
 use crate::client::ClientShared;
-use crate::core::cluster_map::Target;
 use crate::error::{ClientError, ErrorKind, Result};
 
 /// Administration. Every operation retries what a retry can help, for up to `operation_timeout`.
@@ -28,17 +29,6 @@ use crate::error::{ClientError, ErrorKind, Result};
 #[derive(Clone)]
 pub struct Admin {
     client: Arc<ClientShared>,
-}
-
-/// A position in a partition, as the broker answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartitionOffset {
-    /// The partition.
-    pub partition: u32,
-    /// The offset asked for.
-    pub offset: Offset,
-    /// The timestamp of the record there; `None` where the question was not about time, or no record is that late.
-    pub timestamp: Option<TimestampMs>,
 }
 
 impl Admin {
@@ -181,64 +171,6 @@ impl Admin {
                 Ok(reply.entries)
             })
             .await
-    }
-
-    /// Offsets of partitions of a topic, in the order asked for; each question goes to the partition's leader.
-    ///
-    /// # Errors
-    /// The topic or a partition does not exist.
-    pub async fn list_offsets(
-        &self,
-        topic: &str,
-        partitions: impl IntoIterator<Item = u32>,
-        at: OffsetAt,
-    ) -> Result<Vec<PartitionOffset>> {
-        const OPERATION: &str = "list offsets";
-        let partitions: Vec<u32> = partitions.into_iter().collect();
-        self.retrying_unless_unknown(OPERATION, topic, async || {
-            let info = self.client.topic(topic).await?;
-            if let Some(partition) = partitions.iter().find(|partition| **partition >= info.partition_count()) {
-                return Err(ClientError::no_such_partition(OPERATION, &info, *partition));
-            }
-            let mut by_target: BTreeMap<Target, Vec<PartitionKey>> = BTreeMap::new();
-            for partition in &partitions {
-                let leader = info.partitions[*partition as usize].leader;
-                by_target.entry(leader).or_default().push(info.key(*partition));
-            }
-            let mut found = BTreeMap::new();
-            for (target, keys) in by_target {
-                let answers = self.offsets_of(target, &keys, at, topic).await;
-                if answers.is_err() {
-                    self.client.forget(topic);
-                }
-                found.extend(answers?.into_iter().map(|offset| (offset.partition, offset)));
-            }
-            Ok(partitions.iter().map(|partition| found[partition]).collect())
-        })
-        .await
-    }
-
-    async fn offsets_of(&self, target: Target, keys: &[PartitionKey], at: OffsetAt, topic: &str) -> Result<Vec<PartitionOffset>> {
-        const OPERATION: &str = "list offsets";
-        let partitions = keys.iter().map(|key| ListOffsetsPartition { topic: key.topic, partition: key.partition, at }).collect();
-        let connection = self.client.connect(target).await?;
-        let request = ListOffsetsRequest { partitions };
-        let timeout = self.client.options().request_timeout;
-        let (reply, _) = connection.call(OPERATION, &request, Vec::new(), timeout)?.await?;
-        let named = reply.partitions.len() == keys.len()
-            && reply.partitions.iter().zip(keys).all(|(answer, key)| answer.partition == key.partition);
-        if !named {
-            return Err(ClientError::new(ErrorKind::Protocol, OPERATION, topic, "the answer does not name the partitions"));
-        }
-        reply
-            .partitions
-            .iter()
-            .map(|answer| {
-                check(OPERATION, &format!("{topic}/{}", answer.partition.0), answer.error, None)?;
-                let timestamp = (answer.timestamp_ms.0 >= 0).then_some(answer.timestamp_ms);
-                Ok(PartitionOffset { partition: answer.partition.0, offset: answer.offset, timestamp })
-            })
-            .collect()
     }
 
     /// Retries, but takes "no such topic" for an answer: who names a topic to an administrator's operation means one that exists.

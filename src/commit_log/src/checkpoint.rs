@@ -14,6 +14,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::{disk, executor};
 
 use crate::background::FLUSHES_IN_FLIGHT_MAX;
+use crate::compaction::superseded;
 use crate::failure::LogFailed;
 use crate::flush;
 use crate::format::checkpoint::{self, CheckpointWriter, ReplayStart};
@@ -64,7 +65,7 @@ pub(crate) async fn run(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed
         disk::remove_file(&path).await.map_err(|error| shard.fail(&error))?;
     }
     shard.counters.add(|stats| stats.checkpoints += 1);
-    Ok(())
+    superseded::remove_due(shard).await
 }
 
 async fn flush_due(shard: &Rc<Shard>, reach: Reach) -> Result<(), LogFailed> {

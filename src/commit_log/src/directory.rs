@@ -11,6 +11,7 @@ use wire::{Offset, PartitionIndex, PartitionKey, TopicId};
 /// <disk>/shard-0003/wal-00000000000000a1.log     the write-ahead log, recycled files
 /// <disk>/shard-0003/checkpoint-0000000000000007  where its partitions stood
 /// <disk>/segments/2b/<topic id>-000012-00000000000000004711.seg
+/// <disk>/segments/2b/<topic id>-000012-00000000000000004711-00000001.seg     what compaction made of it, and of some after it
 /// ```
 ///
 /// Segments belong to the disk, not to a shard: a restart with another number of shards moves them by name only.
@@ -78,15 +79,19 @@ fn folder_name(number: u32) -> String {
     format!("{number:02x}")
 }
 
-/// The file of the segment that starts at `base_offset`.
-pub(crate) fn segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> PathBuf {
-    let name = format!("{}-{:06}-{base_offset:020}.seg", key.topic.to_hex(), key.partition.0);
+/// The file of the segment that starts at `base_offset`. Generation 0 is the one that appends were written into.
+pub(crate) fn segment_path(disk: &Path, key: PartitionKey, base_offset: u64, generation: u32) -> PathBuf {
+    let mut name = format!("{}-{:06}-{base_offset:020}", key.topic.to_hex(), key.partition.0);
+    if generation > 0 {
+        name.push_str(&format!("-{generation:08x}"));
+    }
+    name.push_str(".seg");
     segment_folder_path(disk, key).join(name)
 }
 
 /// The file of a segment that is being copied.
 pub(crate) fn unfinished_segment_path(disk: &Path, key: PartitionKey, base_offset: u64) -> PathBuf {
-    segment_path(disk, key, base_offset).with_extension("seg.new")
+    segment_path(disk, key, base_offset, 0).with_extension("seg.new")
 }
 
 /// What the name of a segment's file says.
@@ -94,7 +99,8 @@ pub(crate) fn unfinished_segment_path(disk: &Path, key: PartitionKey, base_offse
 pub(crate) struct SegmentName {
     pub(crate) key: PartitionKey,
     pub(crate) base: Offset,
-    /// It is not being copied.
+    pub(crate) generation: u32,
+    /// Not a copy that a crash may have ended.
     pub(crate) is_finished: bool,
 }
 
@@ -109,13 +115,14 @@ impl SegmentName {
         };
         let mut parts = stem.split('-');
         let (topic, partition, base) = (parts.next()?, parts.next()?, parts.next()?);
+        let generation = parts.next().map_or(Some(0), parse_generation)?;
         if parts.next().is_some() {
             return None;
         }
         let topic = TopicId::from_hex(topic)?;
         let partition = PartitionIndex(u32::try_from(number(partition, 6)?).ok()?);
         let base = Offset(number(base, 20)?);
-        Some(Self { key: PartitionKey { topic, partition }, base, is_finished })
+        Some(Self { key: PartitionKey { topic, partition }, base, generation, is_finished })
     }
 }
 
@@ -123,6 +130,12 @@ impl SegmentName {
 fn number(text: &str, digits: usize) -> Option<u64> {
     let is_padded = text.len() == digits || (text.len() > digits && !text.starts_with('0'));
     if is_padded && text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+fn parse_generation(digits: &str) -> Option<u32> {
+    let is_number = digits.len() == 8 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let generation = if is_number { u32::from_str_radix(digits, 16).ok()? } else { 0 };
+    (generation > 0).then_some(generation)
 }
 
 #[cfg(test)]
@@ -157,9 +170,14 @@ mod tests {
         for partition in [0, 3, 999_999, 1_000_000, u32::MAX] {
             let key = key(partition);
             for base in [0, 4711, u64::MAX] {
-                let names = [(segment_path(disk, key, base), true), (unfinished_segment_path(disk, key, base), false)];
-                for (path, is_finished) in names {
-                    let expected = SegmentName { key, base: Offset(base), is_finished };
+                let names = [
+                    (segment_path(disk, key, base, 0), 0, true),
+                    (segment_path(disk, key, base, 0x2a), 0x2a, true),
+                    (segment_path(disk, key, base, u32::MAX), u32::MAX, true),
+                    (unfinished_segment_path(disk, key, base), 0, false),
+                ];
+                for (path, generation, is_finished) in names {
+                    let expected = SegmentName { key, base: Offset(base), generation, is_finished };
                     assert_eq!(SegmentName::parse(&file_name(&path)), Some(expected), "{path:?}");
                 }
             }
@@ -169,14 +187,14 @@ mod tests {
     /// A data directory outlives the program that made it: no file may be looked for elsewhere.
     #[test]
     fn a_segment_stands_where_it_always_did() {
-        let path = segment_path(Path::new("/x"), key(3), 4711);
+        let path = segment_path(Path::new("/x"), key(3), 4711, 0);
         let expected = "/x/segments/3c/1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f-000003-00000000000000004711.seg";
         assert_eq!(path, Path::new(expected));
     }
 
     #[test]
     fn other_names_are_not_ours() {
-        let own = file_name(&segment_path(Path::new("/x"), key(3), 4711));
+        let own = file_name(&segment_path(Path::new("/x"), key(3), 4711, 0));
         let others = [
             own.replace(".seg", ".idx"),
             own.replace(".seg", ""),
@@ -186,6 +204,10 @@ mod tests {
             own.replace("-000003-", "-4294967296-"),
             own.replace("-0000000000000000", "-+000000000000000"),
             own.replace("-000003-", "-000003-0-"),
+            own.replace(".seg", "-00000000.seg"),
+            own.replace(".seg", "-2a.seg"),
+            own.replace(".seg", "-0000002A.seg"),
+            own.replace(".seg", "-0000002a-0000002a.seg"),
             "00000000000000004711.seg".to_owned(),
             "lost+found".to_owned(),
         ];

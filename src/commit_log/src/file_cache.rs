@@ -11,16 +11,18 @@ use wire::PartitionKey;
 
 use crate::directory::segment_path;
 
-/// A segment of a partition, by its base offset.
+/// A segment file of a partition, by its base offset and generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SegmentKey {
     pub(crate) partition: PartitionKey,
     pub(crate) base: u64,
+    /// 0, or how often compaction has replaced the segments that began here.
+    pub(crate) generation: u32,
 }
 
 impl SegmentKey {
     pub(crate) fn path(self, disk: &Path) -> PathBuf {
-        segment_path(disk, self.partition, self.base)
+        segment_path(disk, self.partition, self.base, self.generation)
     }
 }
 

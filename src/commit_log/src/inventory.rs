@@ -4,7 +4,7 @@
 //!   named and there      the partition
 //!   named, not there     a lost range: the record that removed it is lost, or somebody else removed it
 //!   there, not named     a leftover of a crash (of what a cut, the log start or a recovery left): removed, unless the partition is lossy, because
-//!                        then it may be what is missing
+//!                        then it may be what is missing (but for what compaction has put into another file)
 //! ```
 //!
 //! It is done when the states of all directories are known: an older directory may name a partition that has moved since.
@@ -17,7 +17,7 @@ use shards::disk::{self, DiskError};
 use wire::PartitionKey;
 
 use crate::StartError;
-use crate::directory::segments_path;
+use crate::directory::{SegmentName, segments_path};
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
 use crate::segment_files::{self, Found};
 
@@ -50,11 +50,13 @@ async fn compare(state: &mut PartitionState, files: Vec<(Arc<Path>, Found)>) -> 
     let mut leftovers = Vec::new();
     for (disk, Found { path, name }) in files {
         // Whatever the disk: two paths may lead to one folder.
-        let is_named = state.segments.iter().any(|segment| segment.base == name.base);
-        if name.is_finished && is_named {
+        let is_it = |segment: &SegmentState| (segment.base, segment.generation) == (name.base, name.generation);
+        if name.is_finished && state.segments.iter().any(is_it) {
             there.insert((disk, name.base));
         } else {
-            leftovers.push(path);
+            // What compaction has put together is not missing, whatever else is.
+            let is_superseded = state.segments.iter().any(|segment| supersedes(segment, name));
+            leftovers.push((path, is_superseded));
         }
     }
     let is_there = |segment: &SegmentState| there.contains(&(segment.disk.clone(), segment.base));
@@ -65,15 +67,20 @@ async fn compare(state: &mut PartitionState, files: Vec<(Arc<Path>, Found)>) -> 
         state.lossy = true;
         state.add_lost(OffsetRange { start: segment.base.max(state.log_start), end: segment.end });
     }
-    for path in leftovers {
-        leave_or_remove(&path, state.key, state.lossy).await?;
+    for (path, is_superseded) in leftovers {
+        leave_or_remove(&path, state.key, state.lossy && !is_superseded).await?;
     }
     Ok(())
 }
 
-async fn leave_or_remove(path: &Path, partition: PartitionKey, is_lossy: bool) -> Result<(), DiskError> {
+/// Whether what stood in a file of this name stands in `segment` now.
+fn supersedes(segment: &SegmentState, name: SegmentName) -> bool {
+    segment.generation > name.generation && (segment.base..segment.end).contains(&name.base)
+}
+
+async fn leave_or_remove(path: &Path, partition: PartitionKey, is_left: bool) -> Result<(), DiskError> {
     let path_text = path.display();
-    if is_lossy {
+    if is_left {
         tracing::warn!(%partition, path = %path_text, "a file that no state names is left: it may hold what the partition has lost");
         return Ok(());
     }

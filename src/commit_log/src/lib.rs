@@ -35,6 +35,7 @@ mod background;
 mod checkpoint;
 mod cold_read;
 mod commit;
+mod compaction;
 mod direct;
 mod directory;
 mod epochs;
@@ -75,6 +76,7 @@ pub mod wal_scan;
 mod watermarks;
 
 pub use append::{AppendError, Appended, Durable, Ticket};
+pub use compaction::{CompactError, Compacted, CompactionNeed, CompactionTerms};
 pub use directory::ShardDirectory;
 pub use epochs::{EpochStart, Epochs};
 pub use failure::LogFailed;

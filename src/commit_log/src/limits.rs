@@ -41,6 +41,13 @@ pub const SCRUB_BYTES_PER_SECOND_DEFAULT: u64 = 8 * MIB;
 /// Time between its passes. An hour after the start, whatever made the broker restart is over.
 pub const SCRUB_PAUSE_MS_DEFAULT: u64 = 3_600_000;
 
+/// Rate of compaction, what it reads and what it writes together: a twentieth of the measured disk, and more than five times what a shard
+/// gets of a topic whose keys change by a megabyte a second.
+pub const COMPACTION_BYTES_PER_SECOND_DEFAULT: u64 = 64 * MIB;
+
+/// Memory for the keys of one pass: two million, of 24 bytes each, and as much again as half of them while it grows.
+pub const COMPACTION_TABLE_BYTES_MAX_DEFAULT: u64 = 96 * MIB;
+
 /// Largest segment file that is read. A batch that opens a segment may exceed the configured size; nothing exceeds this.
 pub const SEGMENT_FILE_BYTES_MAX: u64 = 4096 * MIB;
 

@@ -71,6 +71,10 @@ pub struct LogOptions {
     pub free_bytes_min: u64,
     /// Above this much free space appends are accepted again.
     pub free_bytes_resume: u64,
+    /// Rate at which compaction reads and writes, together.
+    pub compaction_bytes_per_second: u64,
+    /// Memory for the keys of one pass of compaction. With more keys it takes several.
+    pub compaction_table_bytes_max: u64,
     /// Rate at which sealed segments are checked at rest; 0: not at all.
     pub scrub_bytes_per_second: u64,
     /// Between two passes of that check, and before the first.
@@ -98,6 +102,8 @@ impl Default for LogOptions {
             open_files_max: 512,
             free_bytes_min: 1 << 30,
             free_bytes_resume: 2 << 30,
+            compaction_bytes_per_second: limits::COMPACTION_BYTES_PER_SECOND_DEFAULT,
+            compaction_table_bytes_max: limits::COMPACTION_TABLE_BYTES_MAX_DEFAULT,
             scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND_DEFAULT,
             scrub_pause_ms: limits::SCRUB_PAUSE_MS_DEFAULT,
         }
@@ -129,6 +135,7 @@ impl LogOptions {
             self.tail_cache_bytes_max <= self.unflushed_bytes_max,
             "what is kept for readers is no reason for appends to wait"
         );
+        assert!(self.compaction_bytes_per_second > 0, "compaction gets on");
         assert!(self.open_files_max >= 16, "a handful of files must stay open");
         assert!(self.free_bytes_resume >= self.free_bytes_min, "the marks need a distance, or appends flap");
     }

@@ -40,6 +40,8 @@ pub(crate) struct Partition {
     pub(crate) segments_locked: Cell<bool>,
     /// How many wait for that: no direct write begins before them.
     pub(crate) segments_wanted: Cell<u32>,
+    /// A pass of compaction makes files in its folder.
+    pub(crate) compacting: Cell<bool>,
 }
 
 // Ten thousand partitions at rest cost a few MiB, and none of it is on the heap but what their segments and epochs need.
@@ -47,7 +49,13 @@ const _: () = assert!(size_of::<Partition>() <= 640, "a partition at rest stays 
 
 impl Partition {
     pub(crate) fn new(key: PartitionKey, inner: Inner) -> Rc<Self> {
-        Rc::new(Self { key, inner: RefCell::new(inner), segments_locked: Cell::new(false), segments_wanted: Cell::new(0) })
+        Rc::new(Self {
+            key,
+            inner: RefCell::new(inner),
+            segments_locked: Cell::new(false),
+            segments_wanted: Cell::new(0),
+            compacting: Cell::new(false),
+        })
     }
 }
 
@@ -97,6 +105,8 @@ pub(crate) struct SealedSegment {
     pub(crate) bytes: u64,
     pub(crate) max_timestamp_ms: i64,
     pub(crate) created_ms: i64,
+    /// See [`SegmentState::tombstones_since_ms`].
+    pub(crate) tombstones_since_ms: Option<i64>,
 }
 
 impl SealedSegment {
@@ -113,6 +123,8 @@ impl SealedSegment {
             max_timestamp_ms: self.max_timestamp_ms,
             created_ms: self.created_ms,
             sealed: true,
+            generation: self.key.generation,
+            tombstones_since_ms: self.tombstones_since_ms,
         }
     }
 }
@@ -162,6 +174,10 @@ pub(crate) struct Inner {
     pub(crate) lossy: bool,
     /// Ranges of acknowledged offsets that are gone, ascending.
     pub(crate) lost: Vec<OffsetRange>,
+    /// See [`PartitionState::clean_end`].
+    pub(crate) clean_end: Offset,
+    /// End of the last segment that compaction made: below it only it knows where a batch ends.
+    pub(crate) compacted_end: Offset,
     /// In the shard's list of partitions whose high watermark moved since the last hint.
     pub(crate) hint_due: bool,
     /// Who waits for the durable end to reach an offset, lowest first.
@@ -176,6 +192,7 @@ impl Inner {
         // The note of an epoch may be durable where the batches before it are not: an epoch does not start behind the end.
         let mut epochs = state.epochs.clone();
         epochs.truncate(Offset(end.0 + 1));
+        let compacted = state.segments.iter().rfind(|segment| segment.generation > 0);
         let mut inner = Self {
             options: state.options,
             marks: Watermarks::recovered(start, state.high_watermark.max(start).min(end), end),
@@ -197,11 +214,13 @@ impl Inner {
             deleted: false,
             lossy: state.lossy,
             lost: state.lost.clone(),
+            clean_end: state.clean_end.min(end),
+            compacted_end: compacted.map_or(Offset(0), |segment| segment.end),
             hint_due: false,
             waiters: VecDeque::new(),
         };
         for segment in &state.segments {
-            let key = SegmentKey { partition: state.key, base: segment.base.0 };
+            let key = SegmentKey { partition: state.key, base: segment.base.0, generation: segment.generation };
             // Appends go on in a segment only without a hole and on the shard's own disk, the one that its checkpoints sync.
             if !segment.sealed && segment.end == end && segment.disk == shard.disk {
                 let file = SegmentFile::existing(shard.disk.clone(), key, shard.storage_id, segment.end_position, end.0);
@@ -222,6 +241,7 @@ impl Inner {
                 bytes: segment.end_position,
                 max_timestamp_ms: segment.max_timestamp_ms,
                 created_ms: segment.created_ms,
+                tombstones_since_ms: segment.tombstones_since_ms,
             });
         }
         inner
@@ -235,6 +255,7 @@ impl Inner {
         state.epochs = self.epochs.clone();
         state.lossy = self.lossy;
         state.lost = self.lost.clone();
+        state.clean_end = self.clean_end;
         state.segments.extend(self.sealed.iter().map(SealedSegment::state));
         if let Some(active) = &self.active
             && self.flushed_end > active.file.key.base
@@ -247,6 +268,8 @@ impl Inner {
                 max_timestamp_ms: active.max_timestamp_ms,
                 created_ms: active.created_ms,
                 sealed: false,
+                generation: 0,
+                tombstones_since_ms: None,
             });
         }
         state

@@ -8,6 +8,7 @@ use wire::batch::BatchHeader;
 use wire::{LeaderEpoch, Offset, PartitionKey, TimestampMs};
 
 use crate::append::{self, AppendError, Appended, Durable, Ticket};
+use crate::compaction::{self, CompactError, Compacted, CompactionNeed, CompactionTerms};
 use crate::epochs::EpochStart;
 use crate::partition::Partition;
 use crate::shard::Shard;
@@ -107,7 +108,18 @@ impl PartitionLog {
         crate::time_lookup::offset_for_timestamp(&self.shard, &self.partition, timestamp).await
     }
 
-    /// Cuts everything at and above `to`, durably. Appends meanwhile are refused with [`AppendError::Truncating`].
+    /// What there is to do for compaction.
+    pub fn compaction_need(&self, terms: CompactionTerms) -> CompactionNeed {
+        compaction::need(&self.partition.inner.borrow(), terms)
+    }
+
+    /// Runs one pass of compaction: of each key in the sealed segments only the newest record stays. It is for a background task, takes its time, and
+    /// waits for a pass over another partition of the shard. Appends, reads and everything else go on.
+    pub async fn compact(&self, terms: CompactionTerms) -> Result<Compacted, CompactError> {
+        compaction::compact(&self.shard, &self.partition, terms).await
+    }
+
+    /// Cuts everything at and above `to`, which is at or above the high watermark of compacted segments, durably. Appends meanwhile are refused with [`AppendError::Truncating`].
     pub async fn truncate(&self, to: Offset) -> Result<(), LogFailed> {
         truncate::truncate(&self.shard, &self.partition, to).await
     }

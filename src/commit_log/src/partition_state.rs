@@ -47,6 +47,10 @@ pub struct SegmentState {
     pub created_ms: i64,
     /// It takes no more batches.
     pub sealed: bool,
+    /// 0: appends were written into it. Else compaction made it, and the number tells its file from earlier ones with the same base.
+    pub generation: u32,
+    /// Compaction found deleting records in it whose older values are gone, and since when they are; `None` for none.
+    pub tombstones_since_ms: Option<i64>,
 }
 
 /// One partition.
@@ -71,6 +75,8 @@ pub struct PartitionState {
     pub segments: Vec<SegmentState>,
     /// Ranges of acknowledged offsets that are gone, ascending. Reading one is an error.
     pub lost: Vec<OffsetRange>,
+    /// Compaction has cleaned everything below: no key has two records there.
+    pub clean_end: Offset,
     /// Acknowledged data may have been lost, in `lost` or behind the end.
     pub lossy: bool,
 }
@@ -88,6 +94,7 @@ impl PartitionState {
             epochs: Epochs::default(),
             segments: Vec::new(),
             lost: Vec::new(),
+            clean_end: Offset(0),
             lossy: false,
         }
     }

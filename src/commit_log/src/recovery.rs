@@ -251,7 +251,7 @@ fn reason(checkpoint: &Checkpoint, key: PartitionKey, verdict: &Verdict, is_dist
 async fn leave_out_missing(plan: &mut Plan) -> Result<(), DiskError> {
     let continued = plan.partitions.iter().filter_map(|(key, partition)| Some((*key, partition.continued()?)));
     let looks = continued.map(|(key, segment)| {
-        let (path, base) = (segment_path(&segment.disk, key, segment.base.0), segment.base);
+        let (path, base) = (segment_path(&segment.disk, key, segment.base.0, segment.generation), segment.base);
         async move { Ok::<_, DiskError>((!disk::exists(&path).await?).then_some((key, base))) }
     });
     let missing: Vec<_> = stream::iter(looks.collect::<Vec<_>>()).buffer_unordered(LOOKS_AT_ONCE).try_collect().await?;

@@ -91,6 +91,10 @@ pub(crate) async fn delete(shard: &Rc<Shard>, key: PartitionKey) -> Result<(), L
 }
 
 async fn remove_files(shard: &Rc<Shard>, partition: &Rc<Partition>) {
+    // A pass of compaction ends at its next read or write.
+    while partition.compacting.get() {
+        shard.progress.notified().await;
+    }
     // Whoever writes into a segment holds the lock until its writes are done.
     let _lock = shard.lock_segments(partition).await;
     let segments = {
@@ -108,10 +112,7 @@ async fn remove_files(shard: &Rc<Shard>, partition: &Rc<Partition>) {
         }
         executor::yield_if_needed().await;
     }
-    if !partition.inner.borrow().lossy {
-        return;
-    }
-    // What a start found of it and nobody named was left in place.
+    // What a start has left because it may be what is missing, and what compaction has left.
     for disk in disks {
         if let Err(error) = segment_files::remove_all(&disk, &BTreeSet::from([partition.key])).await {
             tracing::warn!(%error, "files of a deleted partition stay: remove them by hand");

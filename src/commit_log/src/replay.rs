@@ -129,6 +129,8 @@ impl Replay {
             Entry::HighWatermark(offset) => partition.high_watermark(offset),
             Entry::DirectStart(note) => partition.direct_start(note, &disk),
             Entry::DirectEnd(note) => partition.direct_end(note, &disk),
+            Entry::Compacted(segment) => partition.compacted(segment, &disk),
+            Entry::CleanEnd(end) => partition.clean_end(end),
         }
         Ok(())
     }

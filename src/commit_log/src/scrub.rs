@@ -118,7 +118,7 @@ async fn scan(shard: &Shard, segment: &SealedSegment) -> Result<Option<SegmentTa
 }
 
 /// Waits; false when the log is closed or has failed meanwhile.
-async fn pause(shard: &Shard, duration: Duration) -> bool {
+pub(crate) async fn pause(shard: &Shard, duration: Duration) -> bool {
     let started = clock::monotonic();
     loop {
         if shard.closed.get() || shard.failure.get().is_some() {

@@ -177,7 +177,7 @@ impl SegmentFile {
         let file = self.open(files).await?;
         file.fdatasync().await?;
         if !self.name_synced.get() {
-            disk::sync_dir(&segment_folder_path(&self.disk, self.key.partition)).await?;
+            sync_name(&self.disk, self.key).await?;
             self.name_synced.set(true);
         }
         Ok(())
@@ -250,4 +250,9 @@ impl SegmentFile {
         }
         Ok(())
     }
+}
+
+/// Puts the name of a segment's file on stable storage; those of the folders that lead to it are since the log was opened.
+pub(crate) async fn sync_name(disk: &Path, key: SegmentKey) -> Result<(), DiskError> {
+    disk::sync_dir(&segment_folder_path(disk, key.partition)).await
 }

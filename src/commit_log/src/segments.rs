@@ -78,7 +78,7 @@ pub(crate) fn reserve(
         seal(shard, partition, inner);
     }
     let active = inner.active.get_or_insert_with(|| {
-        let segment = SegmentKey { partition: partition.key, base: first.base };
+        let segment = SegmentKey { partition: partition.key, base: first.base, generation: 0 };
         // Between two files of one name lies a cut, and it took a block.
         let incarnation = shard.wal.borrow().next_block();
         ActiveSegment {
@@ -132,6 +132,7 @@ pub(crate) fn seal(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner) 
         bytes: active.file.position(),
         max_timestamp_ms: active.max_timestamp_ms,
         created_ms: active.created_ms,
+        tombstones_since_ms: None,
     });
     shard.seal_later(Sealing { partition: partition.clone(), file: active.file, end });
 }

@@ -11,6 +11,7 @@ use shards::sync::{Notify, OneshotReceiver, OneshotSender, Semaphore, oneshot};
 use wire::{Offset, PartitionKey};
 
 use crate::commit::InFlight;
+use crate::compaction::superseded::Superseded;
 use crate::failure::Failure;
 use crate::file_cache::FileCache;
 use crate::format::record::{Entry, Record};
@@ -92,6 +93,10 @@ pub(crate) struct Shard {
     pub(crate) files: FileCache,
     pub(crate) reads: ReadCache,
     pub(crate) indexes: IndexCache,
+    /// Files of segments that compaction has replaced.
+    pub(crate) superseded: RefCell<Superseded>,
+    /// One compaction at a time.
+    pub(crate) compaction_turn: Semaphore,
     /// Closed segments whose index is not in their file yet.
     pub(crate) sealing: RefCell<VecDeque<Sealing>>,
     pub(crate) counters: Counters,

@@ -202,6 +202,11 @@ impl ShardLog {
         self.shard.counters.histograms()
     }
 
+    /// Whether files that compaction has replaced wait for checkpoints to be removed.
+    pub fn has_superseded(&self) -> bool {
+        !self.shard.superseded.borrow().is_empty()
+    }
+
     /// Writes a checkpoint now.
     pub async fn checkpoint(&self) -> Result<(), LogFailed> {
         checkpoint::run(&self.shard, Reach::Due).await
@@ -263,6 +268,8 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         files: FileCache::new(options.open_files_max),
         reads: ReadCache::new(options.read_cache_bytes_max, options.read_depth),
         indexes: IndexCache::default(),
+        superseded: RefCell::default(),
+        compaction_turn: Semaphore::new(1),
         sealing: RefCell::default(),
         counters: Counters::default(),
         queue_bytes: Cell::new(0),

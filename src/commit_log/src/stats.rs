@@ -44,6 +44,16 @@ pub struct LogStats {
     pub scrub_passes: u64,
     /// Ranges of offsets that it found damaged, again at each pass.
     pub scrub_damaged_ranges: u64,
+    /// Passes of compaction over a partition.
+    pub compaction_passes: u64,
+    /// Bytes of segments that they cleaned.
+    pub compacted_bytes: u64,
+    /// Bytes of segments that they wrote.
+    pub compaction_written_bytes: u64,
+    /// Records that they removed.
+    pub compaction_removed_records: u64,
+    /// Segments that they left as they are, again at each pass, because they are damaged.
+    pub compaction_damaged_segments: u64,
     /// Appends refused because a bound was reached.
     pub appends_refused: u64,
     /// Level: bytes accepted and not yet durable.

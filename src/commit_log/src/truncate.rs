@@ -70,6 +70,7 @@ pub(crate) async fn quiet(shard: &Rc<Shard>, partition: &Partition) -> Result<()
 /// Takes everything at and above `to` out of memory; returns the segments that are gone as a whole.
 fn cut_in_memory(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner, to: Offset) -> Vec<SealedSegment> {
     assert!(inner.pending.is_empty(), "the partition is quiet");
+    assert!(to >= inner.compacted_end, "compaction goes up to the high watermark, and no cut goes below it: {to}");
     while inner.cached.back().is_some_and(|batch| batch.last >= to.0) {
         let batch = inner.cached.pop_back().expect("just seen");
         assert!(batch.base >= to.0, "a cut falls between batches: {to} is inside {}..={}", batch.base, batch.last);
@@ -91,6 +92,7 @@ fn cut_in_memory(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner, to
     }
     inner.flushed_end = inner.flushed_end.min(to.0);
     inner.epochs.truncate(to);
+    inner.clean_end = inner.clean_end.min(to);
     // Ends of direct writes that no block has told yet: told after the cut they would call lost what it took.
     let told_late = |record: &Record<'_>| match record.entry {
         Entry::DirectEnd(end) => record.key == partition.key && end.offset > to,

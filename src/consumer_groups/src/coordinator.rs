@@ -16,12 +16,15 @@ mod fetch;
 mod finish;
 mod heartbeat;
 mod replay;
+mod settle;
+mod take_retries;
 mod tick;
 mod topics_change;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use wire::ErrorCode;
+use wire::limits::OFFSETS_RETENTION_MS_MAX;
 
 pub use replay::{SnapshotPosition, SnapshotSlice};
 
@@ -31,6 +34,7 @@ use crate::ids::GroupId;
 use crate::limits;
 use crate::now::Now;
 use crate::outcome::{Outcome, Reply, Token};
+use crate::retry::{RetryEvent, RetryLimits};
 use crate::topics::Topics;
 
 /// What an operator chooses.
@@ -42,6 +46,8 @@ pub struct Options {
     pub groups_max: usize,
     /// How long offsets of a group without members are kept, unless the group says otherwise.
     pub offsets_retention_ms: u64,
+    /// How much of one partition a group may have parked.
+    pub retry: RetryLimits,
 }
 
 impl Default for Options {
@@ -50,6 +56,7 @@ impl Default for Options {
             heartbeat_interval_ms: limits::HEARTBEAT_INTERVAL_MS_DEFAULT,
             groups_max: limits::GROUPS_MAX_DEFAULT,
             offsets_retention_ms: limits::OFFSETS_RETENTION_MS_DEFAULT,
+            retry: RetryLimits::default(),
         }
     }
 }
@@ -68,8 +75,10 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Without any group.
+    /// Without any group. A retention beyond the protocol's limit counts as that: sums with a time of day must not overflow.
     pub fn new(options: Options) -> Coordinator {
+        let offsets_retention_ms = options.offsets_retention_ms.min(OFFSETS_RETENTION_MS_MAX);
+        let options = Options { offsets_retention_ms, ..options };
         Coordinator { options, groups: BTreeMap::new(), timers: BTreeSet::new(), waiting: BTreeMap::new() }
     }
 
@@ -81,6 +90,7 @@ impl Coordinator {
             Event::Cancelled { token } => self.cancel(token),
             Event::TopicsChanged { names } => self.topics_changed(now, topics, &names, outcome),
             Event::TopicDeleted { id, name } => self.topic_deleted(now, topics, id, &name, outcome),
+            Event::Retry(event) => self.retry(now, topics, &event, outcome),
             Event::Tick => self.tick(now, topics, outcome),
         }
         outcome.wake_at_ms = self.timers.first().map(|(at_ms, _)| *at_ms);
@@ -99,6 +109,11 @@ impl Coordinator {
             Request::DeleteGroup(request) => Reply::DeleteGroup(self.delete_group(&request, outcome)),
             Request::AlterOffsets(request) => Reply::AlterOffsets(self.alter_offsets(now, topics, request, outcome)),
             Request::AlterGroup(request) => Reply::AlterGroup(self.alter_group(now, topics, &request, outcome)),
+            Request::Settle { request, random } => Reply::Settle(self.settle(now, topics, &request, random, outcome)),
+            Request::TakeRetries(request) => {
+                let Some(reply) = self.take_retries(now, topics, token, request, outcome) else { return };
+                Reply::TakeRetries(reply)
+            }
         };
         outcome.replies.push((token, reply));
     }
@@ -106,6 +121,14 @@ impl Coordinator {
     fn cancel(&mut self, token: Token) {
         if let Some(group) = self.waiting.remove(&token).and_then(|id| self.groups.get_mut(&id)) {
             group.membership.cancel_waiting(token);
+        }
+    }
+
+    fn retry(&mut self, now: Now, topics: &dyn Topics, event: &RetryEvent, outcome: &mut Outcome) {
+        let id = event.group().clone();
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.retries.dead_letter(event, &mut group.retried);
+            self.finish(now, topics, &id, outcome);
         }
     }
 
@@ -117,7 +140,9 @@ impl Coordinator {
         if !self.groups.contains_key(id) && self.groups.len() >= self.options.groups_max {
             return Err(ErrorCode::TooManyGroups);
         }
-        Ok(self.groups.entry(id.clone()).or_insert_with(|| Group { is_changed: true, ..Group::default() }))
+        let limits = self.options.retry;
+        let new = || Group { is_changed: true, ..Group::new(id.clone(), limits) };
+        Ok(self.groups.entry(id.clone()).or_insert_with(new))
     }
 
     /// How many groups there are.

@@ -2,17 +2,18 @@
 
 use wire::{
     AlterGroupRequest, AlterOffsetsRequest, CommitOffsetsRequest, DeleteGroupRequest, DescribeGroupRequest, FetchOffsetsRequest,
-    GroupHeartbeatRequest, ListGroupsRequest, TopicId,
+    GroupHeartbeatRequest, ListGroupsRequest, SettleRequest, TakeRetriesRequest, TopicId,
 };
 
 use crate::membership::Client;
 use crate::outcome::Token;
+use crate::retry::RetryEvent;
 
 /// What happens.
 #[derive(Debug)]
 pub enum Event {
-    /// The state has been read back to its end: from now on sessions run. Said once, before any request, also when nothing was stored. The
-    /// topics given with it must be all there are: state of others is dropped.
+    /// The state has been read back to its end ([`crate::Coordinator::finish_replay`]): from now on sessions run. Said once, before any request,
+    /// also when nothing was stored. The topics given with it must be all there are: state of others is dropped.
     Loaded,
     /// A request came in, for a group of this coordinator.
     Request {
@@ -21,7 +22,7 @@ pub enum Event {
         /// What is asked.
         request: Request,
     },
-    /// Nobody waits for the reply any more: its connection is gone. The request may have been answered already.
+    /// Nobody waits for the reply any more: its connection is gone. The request may have been answered already, or may be yet.
     Cancelled {
         /// Names the reply.
         token: Token,
@@ -38,6 +39,8 @@ pub enum Event {
         /// Its name.
         name: String,
     },
+    /// A dead letter has come a step further.
+    Retry(RetryEvent),
     /// Time has passed.
     Tick,
 }
@@ -66,6 +69,15 @@ pub enum Request {
     AlterOffsets(AlterOffsetsRequest),
     /// Changes a group.
     AlterGroup(AlterGroupRequest),
+    /// Says what became of records.
+    Settle {
+        /// The request.
+        request: SettleRequest,
+        /// Any number: it decides how pauses differ from each other.
+        random: u64,
+    },
+    /// Takes records that are due again.
+    TakeRetries(TakeRetriesRequest),
 }
 
 impl Request {
@@ -80,6 +92,8 @@ impl Request {
             Request::DeleteGroup(request) => &request.group,
             Request::AlterOffsets(request) => &request.group,
             Request::AlterGroup(request) => &request.group,
+            Request::Settle { request, .. } => &request.group,
+            Request::TakeRetries(request) => &request.group,
         }
     }
 }

@@ -8,13 +8,17 @@ use crate::ids::{GroupId, MemberId};
 use crate::membership::Membership;
 use crate::now::Now;
 use crate::offsets::Offsets;
+use crate::retry::{GroupRetries, RetryEntry, RetryLimits, RetryOutcome};
 use crate::state::{GroupValue, RetentionValue, StateError, StateKey, StatePart, StateRecord, StateValue};
 
 /// The state of one group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Group {
     pub membership: Membership,
     pub offsets: Offsets,
+    pub retries: GroupRetries,
+    /// What the retries want of this event, until it is finished.
+    pub retried: RetryOutcome,
     pub offsets_retention: RetentionValue,
     /// When its last member went.
     pub empty_since: Option<TimestampMs>,
@@ -27,6 +31,21 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// A group of which nothing is known.
+    pub(crate) fn new(id: GroupId, limits: RetryLimits) -> Group {
+        Group {
+            membership: Membership::default(),
+            offsets: Offsets::default(),
+            retries: GroupRetries::new(id, limits),
+            retried: RetryOutcome::default(),
+            offsets_retention: RetentionValue::Default,
+            empty_since: None,
+            is_changed: false,
+            is_stored: false,
+            wake_at_ms: None,
+        }
+    }
+
     pub(crate) fn state(&self) -> GroupState {
         match &self.membership {
             membership if membership.is_empty() => GroupState::Empty,
@@ -37,13 +56,14 @@ impl Group {
 
     /// Nothing would be lost with it.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.membership.is_empty() && self.offsets.is_empty() && self.offsets_retention == RetentionValue::Default
+        let has_settings = self.offsets_retention != RetentionValue::Default;
+        self.membership.is_empty() && self.offsets.is_empty() && !has_settings && self.retries.keys().next().is_none()
     }
 
     /// Every partition of which it knows something.
     pub(crate) fn partitions(&self) -> BTreeSet<PartitionKey> {
         let committed = self.offsets.iter().map(|(partition, _)| partition);
-        committed.chain(self.membership.held()).collect()
+        committed.chain(self.membership.held()).chain(self.retries.partitions()).collect()
     }
 
     /// Forgets what it knows of a topic that is gone; true when it knew something.
@@ -51,7 +71,9 @@ impl Group {
         let of_topic = self.offsets.iter().map(|(partition, _)| partition).filter(|partition| partition.topic == topic);
         let of_topic: Vec<PartitionKey> = of_topic.collect();
         of_topic.iter().for_each(|&partition| _ = self.offsets.remove(partition));
-        !of_topic.is_empty()
+        let retried: Vec<PartitionKey> = self.retries.partitions().filter(|partition| partition.topic == topic).collect();
+        retried.iter().for_each(|&partition| self.retries.forget(partition, &mut self.retried));
+        !(of_topic.is_empty() && retried.is_empty())
     }
 
     /// A tombstone of each of its records, the group's own last: what is left of a group that is half gone belongs to it still.
@@ -60,6 +82,11 @@ impl Group {
         let mut tombstones: Vec<StateRecord> = self.parts_from(None).map(tombstone).collect();
         tombstones.rotate_left(1);
         tombstones
+    }
+
+    /// When a poll for retries can be answered, if nothing happens.
+    pub(crate) fn next_retry_ms(&self) -> Option<u64> {
+        self.retries.next_wake_steady_ms(|member, partition| self.membership.is_owner(member, partition))
     }
 
     /// Notes since when it has no members.
@@ -74,6 +101,10 @@ impl Group {
     /// When it is forgotten, if nobody comes back. `retention_ms` holds when it has none of its own.
     pub(crate) fn expires_at(&self, retention_ms: u64) -> Option<TimestampMs> {
         let retention_ms = self.retention_ms(retention_ms)?;
+        if self.retries.counts().dead_letters_pending > 0 {
+            // They are decided, and will be delivered.
+            return None;
+        }
         let last_sign = self.empty_since?.max(self.offsets.last_commit().unwrap_or_default());
         Some(TimestampMs(last_sign.0.saturating_add(retention_ms as i64)))
     }
@@ -94,6 +125,10 @@ impl Group {
         records.extend(changes.members.iter().map(|member| self.record(id, StatePart::Member(member.as_str().to_owned()))));
         let offsets = self.offsets.take_changes();
         records.extend(offsets.into_iter().map(|partition| self.record(id, StatePart::Offset(partition))));
+        for RetryEntry { key, value } in self.retried.entries.drain(..) {
+            let key = StateKey { group: id.as_str().to_owned(), part: StatePart::Retry(key) };
+            records.push(StateRecord::new(&key, value.map(StateValue::Retry).as_ref()));
+        }
         self.is_stored = true;
     }
 
@@ -101,8 +136,9 @@ impl Group {
     pub(crate) fn parts_from(&self, first: Option<&StatePart>) -> impl Iterator<Item = StatePart> {
         let members = self.membership.members().keys().map(|member| StatePart::Member(member.as_str().to_owned()));
         let offsets = self.offsets.iter().map(|(partition, _)| StatePart::Offset(partition));
+        let retries = self.retries.keys().map(StatePart::Retry);
         let first = first.cloned();
-        let parts = [StatePart::Group].into_iter().chain(members).chain(offsets);
+        let parts = [StatePart::Group].into_iter().chain(members).chain(offsets).chain(retries);
         parts.skip_while(move |part| first.as_ref().is_some_and(|first| part < first))
     }
 
@@ -118,14 +154,24 @@ impl Group {
                 self.membership.members().get(member.as_str()).map(|member| StateValue::Member(member.into()))
             }
             StatePart::Offset(partition) => self.offsets.get(*partition).map(|committed| StateValue::Offset(committed.into())),
+            StatePart::Retry(key) => self.retries.value(key).map(StateValue::Retry),
         };
         StateRecord::new(&StateKey { group: id.as_str().to_owned(), part }, value.as_ref())
+    }
+
+    /// What of the replayed state cannot be: later events rely on it.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        let is_retention_sound = match self.offsets_retention {
+            RetentionValue::Ms(retention_ms) => retention_ms <= wire::limits::OFFSETS_RETENTION_MS_MAX,
+            RetentionValue::Default | RetentionValue::Forever => true,
+        };
+        if is_retention_sound { self.membership.contradiction() } else { Some("a retention beyond its limit") }
     }
 
     /// Puts back one part as it was stored.
     ///
     /// # Errors
-    /// The value is of another kind than the part.
+    /// The value is of another kind than the part, or breaks its rules.
     pub(crate) fn restore(&mut self, part: StatePart, value: Option<StateValue>) -> Result<(), StateError> {
         self.is_stored = true;
         match (part, value) {
@@ -141,6 +187,10 @@ impl Group {
             (StatePart::Offset(partition), None) => self.offsets.restore(partition, None),
             (StatePart::Offset(partition), Some(StateValue::Offset(value))) => {
                 self.offsets.restore(partition, Some(value.into()));
+            }
+            (StatePart::Retry(key), None) => self.retries.restore(RetryEntry { key, value: None })?,
+            (StatePart::Retry(key), Some(StateValue::Retry(value))) => {
+                self.retries.restore(RetryEntry { key, value: Some(value) })?;
             }
             _ => return Err(StateError::Mismatch),
         }

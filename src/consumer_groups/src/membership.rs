@@ -14,7 +14,7 @@
 //!   silent for its session, or had its rebalance time-out to give it up.
 //! - A member believes that it owns what the last answer it saw said, until its session ends, counted from the sending of the last
 //!   heartbeat that was answered (an answer that comes after that end counts as lost), or until its rebalance time-out ends, counted from
-//!   the answer that revoked. It counts only the answer to the last heartbeat that it sent, and says in each what it owns. Each belief ends
+//!   the answer that revoked. It passes over an answer to an earlier heartbeat than that of the last one, and says in each heartbeat what it owns. Each belief ends
 //!   before the partition is freed: so no two members believe in one partition, whatever is lost, late or sent twice.
 //! - An epoch that was given to this member is accepted from it, older ones included: an answer may have been lost.
 //!
@@ -35,6 +35,9 @@ pub(crate) use member::{Holding, Member, Presence, Waiting};
 
 use crate::ids::{InstanceId, MemberId};
 use crate::outcome::Token;
+
+/// An epoch that a change each second reaches after decades. Beyond it the stored one was not written by this program.
+const EPOCH_MAX: i32 = i32::MAX / 2;
 
 /// The members of one group.
 #[derive(Debug, Default)]
@@ -75,6 +78,12 @@ impl Membership {
 
     pub(crate) fn holder(&self, partition: PartitionKey) -> Option<&MemberId> {
         self.holders.get(&partition)
+    }
+
+    /// Whether the member holds the partition and is to keep it.
+    pub(crate) fn is_owner(&self, member_id: &MemberId, partition: PartitionKey) -> bool {
+        let Some(member) = self.members.get(member_id).filter(|member| member.presence == Presence::Here) else { return false };
+        member.holdings.get(&partition).is_some_and(|holding| holding.revoked.is_none())
     }
 
     /// Every partition that somebody holds.
@@ -189,6 +198,30 @@ impl Membership {
             self.instances.insert(instance.clone(), member_id.clone());
         }
         self.members.insert(member_id, member);
+    }
+
+    /// What of the replayed members cannot be.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        let holdings = self.members.iter().flat_map(|(id, member)| member.holdings.keys().map(move |&partition| (partition, id)));
+        if holdings.clone().count() != self.holders.len() {
+            return Some("a partition has two holders");
+        }
+        if holdings.into_iter().any(|(partition, id)| self.holders.get(&partition) != Some(id)) {
+            return Some("a partition is held by somebody else");
+        }
+        if !(0..EPOCH_MAX).contains(&self.epoch.0) {
+            return Some("an epoch that no group reaches");
+        }
+        let is_known = |epoch: MemberEpoch| epoch.0 >= 0 && epoch <= self.epoch;
+        let knows = |member: &Member| member.joined <= member.epoch && is_known(member.joined) && is_known(member.epoch);
+        if !self.members.values().all(knows) {
+            return Some("a member has an epoch that its group never had");
+        }
+        let is_named = |(id, member): (&MemberId, &Member)| match &member.instance {
+            Some(instance) if member.presence != Presence::Replaced => self.instances.get(instance) == Some(id),
+            _ => true,
+        };
+        (!self.members.iter().all(is_named)).then_some("two members have one instance id")
     }
 
     /// Puts back the stored epoch.

@@ -2,9 +2,10 @@
 
 use wire::{
     AlterGroupReply, AlterOffsetsReply, CommitOffsetsReply, DeleteGroupReply, DescribeGroupReply, FetchOffsetsReply,
-    GroupHeartbeatReply, ListGroupsReply,
+    GroupHeartbeatReply, ListGroupsReply, SettleReply, TakeRetriesReply,
 };
 
+use crate::retry::RetryAction;
 use crate::state::StateRecord;
 
 /// Names a request that waits for its reply: the driver's number, which the coordinator only hands back.
@@ -19,6 +20,8 @@ pub struct Outcome {
     pub records: Vec<StateRecord>,
     /// Replies, to be held back until all records so far are durable.
     pub replies: Vec<(Token, Reply)>,
+    /// What to do for dead letters, to be held back like a reply; each is reported by [`crate::Event::Retry`]. After a start they come again.
+    pub retry_actions: Vec<RetryAction>,
     /// When to say [`crate::Event::Tick`] at the latest, by the steady clock; an earlier one does no harm. It holds until the next outcome.
     pub wake_at_ms: Option<u64>,
 }
@@ -43,4 +46,8 @@ pub enum Reply {
     AlterOffsets(AlterOffsetsReply),
     /// To [`crate::Request::AlterGroup`].
     AlterGroup(AlterGroupReply),
+    /// To [`crate::Request::Settle`].
+    Settle(SettleReply),
+    /// To [`crate::Request::TakeRetries`].
+    TakeRetries(TakeRetriesReply),
 }

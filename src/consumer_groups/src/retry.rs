@@ -254,10 +254,11 @@ impl GroupRetries {
     }
 
     /// When [`GroupRetries::answer_polls`] has something to do even if nothing happens, by the steady clock.
-    pub fn next_wake_steady_ms(&self) -> Option<u64> {
+    /// `owns` is that of [`GroupRetries::poll`]: what a poll names and its member does not own is no reason to wake up.
+    pub fn next_wake_steady_ms(&self, owns: impl Fn(&MemberId, PartitionKey) -> bool) -> Option<u64> {
         let of_poll = |poll: &RetryPoll| {
             let due = |(partition, retries): (&PartitionKey, &PartitionRetries)| {
-                retries.next_due_steady_ms().filter(|_| poll.partitions.contains(partition))
+                retries.next_due_steady_ms().filter(|_| poll.partitions.contains(partition) && owns(&poll.member, *partition))
             };
             self.partitions.iter().filter_map(due).min().map_or(poll.deadline_steady_ms, |due| due.min(poll.deadline_steady_ms))
         };

@@ -18,6 +18,8 @@ use wire::{Assignor, CommittedOffset, MemberEpoch, PartitionIndex, PartitionKey,
 pub use codec::StateError;
 pub(crate) use codec::decode;
 
+use crate::retry::{RetryKey, RetryValue};
+
 /// A record to append to the internal topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateRecord {
@@ -45,6 +47,8 @@ pub enum StatePart {
     Member(String),
     /// A committed offset.
     Offset(PartitionKey),
+    /// What is tried again, and the policies for it.
+    Retry(RetryKey),
 }
 
 /// The value of a record.
@@ -56,6 +60,8 @@ pub enum StateValue {
     Member(MemberValue),
     /// Of [`StatePart::Offset`].
     Offset(OffsetValue),
+    /// Of [`StatePart::Retry`].
+    Retry(RetryValue),
 }
 
 /// A group.
@@ -158,3 +164,6 @@ pub struct OffsetValue {
     /// When it was committed.
     pub at: TimestampMs,
 }
+
+#[cfg(test)]
+mod tests;

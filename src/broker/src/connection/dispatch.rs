@@ -1,7 +1,7 @@
 //! A request to the code that answers it.
 
 use super::{Connection, Incoming, Refused, hello};
-use crate::{admin, append, fetch, groups, offsets, shard::Shard};
+use crate::{admin, append, delete_records, fetch, groups, offsets, shard::Shard};
 use shards::executor;
 use std::{future::Future, rc::Rc};
 use wire::{Api, ErrorCode, FetchRequest, FrameHeader};
@@ -17,6 +17,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
             request.check()?;
             start(fetch::fetch(Rc::clone(shard), request, incoming))
         }
+        Api::DeleteRecords => start(delete_records::delete_records(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::ListOffsets => start(offsets::list(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::Hello => hello::hello(shard, connection, incoming),
         Api::Metadata => start(admin::metadata(Rc::clone(shard), incoming.decode()?, incoming)),
@@ -37,7 +38,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
 }
 
 /// The requests that are answered here, which is what Hello names.
-pub(super) const SERVED: [Api; 21] = [
+pub(super) const SERVED: &[Api] = &[
     Api::Hello,
     Api::Metadata,
     Api::CreateTopic,
@@ -45,6 +46,7 @@ pub(super) const SERVED: [Api; 21] = [
     Api::AlterTopic,
     Api::DescribeTopic,
     Api::ListTopics,
+    Api::DeleteRecords,
     Api::Produce,
     Api::Fetch,
     Api::ListOffsets,
@@ -68,7 +70,7 @@ pub(super) fn not_served(code: u16) -> Refused {
 /// The request that a header names, in a version that is spoken here.
 pub(super) fn spoken(header: &FrameHeader) -> Result<Api, Refused> {
     let (code, version) = (header.api, header.api_version);
-    let Some(api) = SERVED.into_iter().find(|api| api.code() == code) else {
+    let Some(api) = SERVED.iter().copied().find(|api| api.code() == code) else {
         return Err(not_served(code));
     };
     let (least, most) = api.versions();

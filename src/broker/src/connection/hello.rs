@@ -72,7 +72,7 @@ pub(super) fn hello(shard: &Shard, connection: &Connection, incoming: Incoming) 
         cluster_id: process.cluster_id,
         shard_count: shard.count,
         shard: shard.id.0,
-        apis: SERVED.map(Api::range).to_vec(),
+        apis: SERVED.iter().map(|api| api.range()).collect(),
         frame_bytes_max: u32::try_from(shard.config.limits.frame_bytes_max.0).unwrap_or(u32::MAX),
         server: SERVER.to_owned(),
     };

@@ -1,11 +1,11 @@
 //! The answer to a request for which there was no memory within `memory.admission_wait`: "overloaded", and the connection goes on.
 
 use super::{Incoming, Refused, dispatch};
-use crate::{ack, fetch, offsets, shard::Shard};
+use crate::{ack, delete_records, fetch, offsets, shard::Shard};
 use wire::{
-    AlterTopicReply, Api, CreateTopicReply, DeleteTopicReply, DescribeClusterReply, DescribeConfigReply, DescribeTopicReply,
-    ErrorCode, FetchReply, FetchRequest, ListOffsetsReply, ListOffsetsRequest, ListTopicsReply, MetadataReply, PartitionKey,
-    ProduceReply, ProduceRequest, TopicConfig, TopicId,
+    AlterTopicReply, Api, CreateTopicReply, DeleteRecordsReply, DeleteRecordsRequest, DeleteTopicReply, DescribeClusterReply,
+    DescribeConfigReply, DescribeTopicReply, ErrorCode, FetchReply, FetchRequest, ListOffsetsReply, ListOffsetsRequest,
+    ListTopicsReply, MetadataReply, PartitionKey, ProduceReply, ProduceRequest, TopicConfig, TopicId,
 };
 
 const CODE: ErrorCode = ErrorCode::Overloaded;
@@ -34,6 +34,11 @@ pub(super) fn answer(shard: &Shard, incoming: Incoming) -> Result<(), Refused> {
             let request: ListOffsetsRequest = incoming.decode()?;
             let partitions = request.partitions.iter().map(|part| offsets::failed(part, CODE)).collect();
             incoming.into_reply_to().send(&ListOffsetsReply { partitions });
+        }
+        Api::DeleteRecords => {
+            let request: DeleteRecordsRequest = incoming.decode()?;
+            let partitions = request.partitions.iter().map(|part| delete_records::failed(part, CODE, message())).collect();
+            incoming.into_reply_to().send(&DeleteRecordsReply { partitions });
         }
         Api::Metadata => incoming.into_reply_to().send(&MetadataReply {
             error: CODE,

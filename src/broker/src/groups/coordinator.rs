@@ -67,6 +67,7 @@ impl Coordinator {
             heartbeat_interval_ms: u32::try_from(groups.heartbeat_interval.0.as_millis()).unwrap_or(u32::MAX),
             groups_max: groups.groups_max as usize,
             offsets_retention_ms: u64::try_from(groups.offsets_retention.0.as_millis()).unwrap_or(u64::MAX),
+            ..Options::default()
         };
         Rc::new(Coordinator {
             partition,
@@ -154,7 +155,8 @@ impl Coordinator {
         }
         let mut outcome = Outcome::default();
         self.core.borrow_mut().handle(now(), &*shard.topics.borrow(), event, &mut outcome);
-        let Outcome { records, replies, wake_at_ms } = outcome;
+        let Outcome { records, replies, retry_actions, wake_at_ms } = outcome;
+        assert!(retry_actions.is_empty(), "only requests that are not served yet lead to them");
         if self.wake_at_ms.replace(wake_at_ms) != wake_at_ms {
             self.timer.notify_waiters();
         }
@@ -246,6 +248,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-fn now() -> Now {
+pub(super) fn now() -> Now {
     Now { steady_ms: Monotonic::as_nanos(clock::monotonic()) / 1_000_000, wall: TimestampMs(clock::wall_ms()) }
 }

@@ -19,6 +19,8 @@ pub(super) enum LoadError {
     Batch { offset: Offset, error: BatchError },
     #[error("the record at {offset} is no state of a group: {error}")]
     Record { offset: Offset, error: StateError },
+    #[error(transparent)]
+    Whole(#[from] StateError),
 }
 
 /// Gives every record of the partition to the core.
@@ -32,6 +34,7 @@ pub(super) async fn load(coordinator: &Coordinator, shard: &Shard) -> Result<(),
         }
         executor::yield_if_needed().await;
     }
+    coordinator.core().borrow_mut().finish_replay(super::coordinator::now())?;
     coordinator.written_bytes.set(log.size_bytes());
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::{connection::ReplyTo, metadata::Refusal};
 use consumer_groups::{Reply, Request};
 use wire::{
     AlterGroupReply, AlterOffsetsReply, Assignor, CommitOffsetsReply, DeleteGroupReply, DescribeGroupReply, FetchOffsetsReply,
-    GroupHeartbeatReply, GroupState, ListGroupsReply, MemberEpoch, RetryPolicy,
+    GroupHeartbeatReply, GroupState, ListGroupsReply, MemberEpoch, RetryPolicy, SettleReply, TakeRetriesReply,
 };
 
 pub(super) fn send(to: ReplyTo, reply: Reply) {
@@ -17,6 +17,8 @@ pub(super) fn send(to: ReplyTo, reply: Reply) {
         Reply::DeleteGroup(reply) => to.send(&reply),
         Reply::AlterOffsets(reply) => to.send(&reply),
         Reply::AlterGroup(reply) => to.send(&reply),
+        Reply::Settle(reply) => to.send(&reply),
+        Reply::TakeRetries(reply) => to.send(&reply),
     }
 }
 
@@ -70,6 +72,12 @@ impl Refused {
             Request::AlterGroup(_) => |Refusal { code, message }| {
                 let (retry, offsets_retention_ms) = Default::default();
                 Reply::AlterGroup(AlterGroupReply { error: code, message: Some(message), retry, offsets_retention_ms })
+            },
+            Request::Settle { .. } => |Refusal { code, message }| {
+                Reply::Settle(SettleReply { error: code, message: Some(message), partitions: Vec::new() })
+            },
+            Request::TakeRetries(_) => |Refusal { code, message }| {
+                Reply::TakeRetries(TakeRetriesReply { error: code, message: Some(message), records: Vec::new() })
             },
         })
     }

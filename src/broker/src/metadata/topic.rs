@@ -1,7 +1,7 @@
 //! A topic as the metadata holds it, and as it is stored.
 
 use serde::{Deserialize, Serialize};
-use wire::{Cleanup, Compression, Durability, TimestampKind, TopicConfig, TopicId};
+use wire::{Cleanup, Compression, Durability, TimestampKind, TopicConfig, TopicId, is_internal_topic};
 
 /// A topic. Never changed in place: an alteration is a new value under the same id.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +13,13 @@ pub(crate) struct Topic {
     pub(crate) created_ms: i64,
     /// The metadata version that last changed it.
     pub(crate) version: u64,
+}
+
+impl Topic {
+    /// Whether it is the broker's own: users may read it, nothing else.
+    pub(crate) fn is_internal(&self) -> bool {
+        is_internal_topic(&self.name)
+    }
 }
 
 /// The stored form. Fields may be added with a default, never removed or given another meaning.

@@ -17,6 +17,7 @@ use crate::{
     metadata::Topic,
     offsets,
     process::{Event, Process},
+    scatter,
     topics::Topics,
 };
 use commit_log::{LogOptions, ShardDirectory, ShardLog};
@@ -267,6 +268,7 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
                 executor::spawn(fetch::read_for(Rc::clone(shard), source, id, parts, bytes_before, bytes_max)).detach();
             }
             Call::Offsets(parts) => executor::spawn(offsets::list_for(Rc::clone(shard), source, id, parts)).detach(),
+            Call::DeleteRecords(parts) => executor::spawn(scatter::answer_for(Rc::clone(shard), source, id, parts)).detach(),
             Call::Describe(keys) => {
                 let answer = Answer::Describe(keys.into_iter().map(|key| admin::describe(shard, key)).collect());
                 calls::send_now(shard, source, Mail::Answer { id, answer });

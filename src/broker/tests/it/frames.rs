@@ -60,6 +60,23 @@ fn a_bad_frame_is_told_apart_and_ends_its_connection_only() {
 }
 
 #[test]
+fn what_hello_names_is_served_and_nothing_else() {
+    let site = Site::new();
+    let broker = site.start(1);
+    let (_, hello) = Raw::connect_to_shard(broker.addr(), None);
+    let named: Vec<u16> = hello.apis.iter().map(|range| range.api).collect();
+    assert!(named.contains(&Api::Produce.code()) && named.len() <= Api::ALL.len(), "{named:?}");
+    for api in Api::ALL.map(Api::code).into_iter().chain([0, 9, 999, u16::MAX]) {
+        let mut client = Raw::connect(broker.addr());
+        let empty = FrameHeader { total_length: 32, api, api_version: 1, flags: 0, correlation_id: 7, body_length: 0 };
+        client.stream.write_all(&header(empty)).unwrap();
+        let (_, refusal) = client.refusal();
+        assert_eq!(refusal.error != ErrorCode::UnknownApi, named.contains(&api), "{api}: {:?}", refusal.message);
+    }
+    stop(broker);
+}
+
+#[test]
 fn lengths_that_do_not_add_up_are_refused() {
     let site = Site::new();
     let broker = site.start(1);

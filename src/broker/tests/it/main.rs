@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the client's side runs on ordinary threads, by the clock of the machine")]
 
 mod connections;
+mod delete_records;
 mod disks;
 mod failures;
 mod frames;

@@ -2,8 +2,9 @@
 
 use crate::support::{Raw, Site, batch, stop};
 use wire::{
-    AlterTopicReply, AlterTopicRequest, Change, CreateTopicRequest, DeleteTopicRequest, DescribeTopicRequest, ErrorCode,
-    ListTopicsRequest, MetadataRequest, TopicConfig, TopicConfigChanges, limits::TOPICS_PER_REQUEST_MAX,
+    AlterTopicReply, AlterTopicRequest, Change, CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest,
+    DeleteTopicRequest, DescribeTopicRequest, ErrorCode, FindCoordinatorRequest, ListTopicsRequest, MetadataRequest, Offset,
+    PartitionIndex, TopicConfig, TopicConfigChanges, limits::TOPICS_PER_REQUEST_MAX,
 };
 
 fn create_error(client: &mut Raw, name: &str, config: TopicConfig) -> (ErrorCode, String) {
@@ -109,6 +110,38 @@ fn what_a_topic_cannot_be_is_refused_in_words() {
     let only = CreateTopicRequest { name: "valid".to_owned(), config: good(), validate_only: true };
     assert_eq!(client.ask(&only).error, ErrorCode::None);
     assert_eq!(client.topic("valid").error, ErrorCode::UnknownTopicOrPartition);
+    stop(broker);
+}
+
+#[test]
+fn the_brokers_own_topics_are_not_for_users_to_change() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let (error, message) = create_error(&mut client, "__mine", TopicConfig::default());
+    assert_eq!(error, ErrorCode::InternalTopic);
+    assert!(message.contains("__"), "{message}");
+    let validate = CreateTopicRequest { name: "__mine".to_owned(), config: TopicConfig::default(), validate_only: true };
+    assert_eq!(client.ask(&validate).error, ErrorCode::InternalTopic);
+    assert_eq!(alter(&mut client, "__groups", TopicConfigChanges::default()).error, ErrorCode::InternalTopic);
+    let deleted = client.ask(&DeleteTopicRequest { name: "__groups".to_owned() });
+    assert_eq!(deleted.error, ErrorCode::InternalTopic);
+    client.create("_mine", TopicConfig::default());
+
+    // One that is there, on this shard and on the other.
+    client.ask(&FindCoordinatorRequest { groups: vec!["billing".to_owned()] });
+    let groups = client.topic("__groups").id;
+    for partition in 0..2 {
+        let refused = client.try_produce(groups, partition, batch(&["mine"]));
+        assert_eq!(refused.error, ErrorCode::InternalTopic);
+        assert!(refused.message.unwrap().contains("__groups"));
+        let before = Offset(0);
+        let delete = DeleteRecordsPartition { topic: groups, partition: PartitionIndex(partition), before };
+        let reply = client.ask(&DeleteRecordsRequest { partitions: vec![delete] });
+        assert_eq!(reply.partitions[0].error, ErrorCode::InternalTopic);
+        let (fetched, _) = client.fetch(groups, partition, 0);
+        assert_eq!((fetched.error, fetched.log_end.0), (ErrorCode::None, 0));
+    }
     stop(broker);
 }
 

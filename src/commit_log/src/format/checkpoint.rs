@@ -8,8 +8,10 @@
 //!           40 replay position u64 │ 48 replay block u64 │ 56 body_bytes u32 │ 60 body_crc u32 │ 64 partitions u32 │ 68 disks u32
 //!           72 reserved │ 124 crc u32
 //!  partition 0 topic id, index │ 20 flags u32 (bit 0 lossy) │ 24 boot u64 │ 32 options (24) │ 56 log_start u64 │ 64 high_watermark u64
-//!           72 as_of_block u64 │ 80 segments u32 │ 84 epochs u32 │ 88 lost u32 │ 92 sections_bytes u32 │ segments (44 each) │ epochs (12)
-//!           lost (16) │ sections
+//!           72 as_of_block u64 │ 80 segments u32 │ 84 epochs u32 │ 88 lost u32 │ 92 sections_bytes u32 │ 96 clean_end u64 │ segments (56 each)
+//!           epochs (12) │ lost (16) │ sections
+//!  segment   0 base u64 │ 8 end u64 │ 16 end_position u64 │ 24 max_timestamp_ms i64 │ 32 created_ms i64 │ 40 tombstones_since_ms i64
+//!           48 generation u32 │ 52 disk u16 │ 54 flags u16 (bit 0 sealed)
 //! ```
 //!
 //! Sections are for what later versions keep per partition (first of all the state of producers): each would be kind u16, version u16, length
@@ -23,7 +25,7 @@ use wire::{LeaderEpoch, Offset};
 
 use super::bytes::{Reader, Writer, check_crc, seal_crc};
 use super::file_header::parse_sequence;
-use super::record::{decode_options, encode_options};
+use super::record::{NO_TOMBSTONES, decode_options, encode_options, since};
 use super::{FORMAT_VERSION, FormatError};
 use crate::epochs::{EpochStart, Epochs};
 use crate::limits::{
@@ -36,8 +38,8 @@ const MAGIC: [u8; 4] = *b"CLC1";
 const WHAT: &str = "checkpoint";
 const HEADER_BYTES: usize = 128;
 const CRC_AT: usize = 124;
-const PARTITION_BYTES: usize = 96;
-const SEGMENT_BYTES: usize = 44;
+const PARTITION_BYTES: usize = 104;
+const SEGMENT_BYTES: usize = 56;
 const EPOCH_BYTES: usize = 12;
 const LOST_BYTES: usize = 16;
 const FLAG_LOSSY: u32 = 1;
@@ -115,10 +117,16 @@ impl CheckpointWriter {
         encode_options(&mut writer, &state.options);
         writer.u64(state.log_start.0).u64(state.high_watermark.0).u64(state.as_of_block);
         let epochs = state.epochs.entries();
-        writer.u32(state.segments.len() as u32).u32(epochs.len() as u32).u32(state.lost.len() as u32).u32(0);
+        writer
+            .u32(state.segments.len() as u32)
+            .u32(epochs.len() as u32)
+            .u32(state.lost.len() as u32)
+            .u32(0)
+            .u64(state.clean_end.0);
         for (segment, disk) in state.segments.iter().zip(disks) {
             writer.u64(segment.base.0).u64(segment.end.0).u64(segment.end_position).i64(segment.max_timestamp_ms);
-            writer.i64(segment.created_ms).u16(disk).u16(if segment.sealed { SEGMENT_SEALED } else { 0 });
+            writer.i64(segment.created_ms).i64(segment.tombstones_since_ms.unwrap_or(NO_TOMBSTONES)).u32(segment.generation);
+            writer.u16(disk).u16(if segment.sealed { SEGMENT_SEALED } else { 0 });
         }
         for entry in epochs {
             writer.u64(entry.start.0).u32(entry.epoch.0);
@@ -259,6 +267,7 @@ fn decode_partition(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Part
     let epochs = reader.u32()?;
     let lost = reader.u32()?;
     let sections_bytes = reader.u32()?;
+    state.clean_end = Offset(reader.u64()?);
     if segments > SEGMENTS_PER_PARTITION_MAX {
         return Err(reader.field("segments", segments.into(), "must be within the limit"));
     }
@@ -299,6 +308,7 @@ fn decode_partition(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Part
 fn decode_segment(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<SegmentState, FormatError> {
     let (base, end, end_position) = (Offset(reader.u64()?), Offset(reader.u64()?), reader.u64()?);
     let (max_timestamp_ms, created_ms) = (reader.i64()?, reader.i64()?);
+    let (tombstones_since_ms, generation) = (since(reader.i64()?), reader.u32()?);
     let (disk, flags) = (reader.u16()?, reader.u16()?);
     let Some(disk) = disks.get(usize::from(disk)) else {
         return Err(reader.field("disk", disk.into(), "must be in the table"));
@@ -310,5 +320,9 @@ fn decode_segment(reader: &mut Reader<'_>, disks: &[Arc<Path>]) -> Result<Segmen
         return Err(reader.field("segment", base.0, "must end after it starts, on a block"));
     }
     let sealed = flags & SEGMENT_SEALED != 0;
-    Ok(SegmentState { disk: disk.clone(), base, end, end_position, max_timestamp_ms, created_ms, sealed })
+    if generation > 0 && !sealed {
+        return Err(reader.field("generation", generation.into(), "only a sealed segment has one"));
+    }
+    let disk = disk.clone();
+    Ok(SegmentState { disk, base, end, end_position, max_timestamp_ms, created_ms, sealed, generation, tombstones_since_ms })
 }

@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use wire::{LeaderEpoch, Offset, PartitionKey};
 
-use super::FormatError;
 use super::bytes::{Reader, Writer};
+use super::{BLOCK_BYTES, FormatError};
 use crate::{Durability, PartitionOptions};
 
 /// Bytes before a record's body.
@@ -36,6 +36,23 @@ pub struct SegmentEnd {
     pub position: u64,
     /// The offset of the first batch at or after `position`.
     pub offset: Offset,
+}
+
+/// A segment that compaction has dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompactedSegment {
+    /// First offset: of the name, and of the first segment that it stands for.
+    pub base: Offset,
+    /// Offset after the last: the end of the last segment that it stands for.
+    pub end: Offset,
+    /// Of the name. That of a segment which is there already when it only becomes known what is in it.
+    pub generation: u32,
+    /// Position after its batches.
+    pub end_position: u64,
+    /// Greatest timestamp in it; `i64::MIN` for none.
+    pub max_timestamp_ms: i64,
+    /// Since when its deleting records have no older values; `None` when it has none of those.
+    pub tombstones_since_ms: Option<i64>,
 }
 
 /// What a record says of its partition.
@@ -71,6 +88,10 @@ pub enum Entry<'a> {
     DirectStart(SegmentEnd),
     /// Everything of this segment below this position is on stable storage and acknowledged up to this offset.
     DirectEnd(SegmentEnd),
+    /// This segment, which is on stable storage, stands from here on for all that began in its offsets.
+    Compacted(CompactedSegment),
+    /// No key has two records below this offset any more.
+    CleanEnd(Offset),
 }
 
 /// One record.
@@ -83,7 +104,7 @@ pub struct Record<'a> {
 }
 
 /// The largest body of a record that is not a batch.
-const ENTRY_BODY_BYTES_MAX: usize = 32;
+const ENTRY_BODY_BYTES_MAX: usize = 48;
 
 /// Bytes that every record but a batch takes at most.
 pub const ENTRY_BYTES_MAX: usize = record_bytes(ENTRY_BODY_BYTES_MAX);
@@ -218,6 +239,8 @@ fn kind(entry: Entry<'_>) -> u8 {
         Entry::HighWatermark(_) => 8,
         Entry::DirectStart(_) => 9,
         Entry::DirectEnd(_) => 10,
+        Entry::Compacted(_) => 11,
+        Entry::CleanEnd(_) => 12,
     }
 }
 
@@ -225,7 +248,9 @@ fn encode_body(entry: Entry<'_>, body: &mut [u8]) -> usize {
     let mut writer = Writer::new(body);
     match entry {
         Entry::Batch(_) => unreachable!("a batch is its own body"),
-        Entry::Truncate(offset) | Entry::LogStart(offset) | Entry::HighWatermark(offset) => writer.u64(offset.0),
+        Entry::Truncate(offset) | Entry::LogStart(offset) | Entry::HighWatermark(offset) | Entry::CleanEnd(offset) => {
+            writer.u64(offset.0)
+        }
         Entry::EpochStart { epoch, start } => writer.u64(start.0).u32(epoch.0),
         Entry::Created { options, start } => {
             encode_options(&mut writer, &options);
@@ -238,6 +263,10 @@ fn encode_body(entry: Entry<'_>, body: &mut [u8]) -> usize {
         }
         Entry::DirectStart(end) | Entry::DirectEnd(end) => {
             writer.u64(end.base.0).u64(end.incarnation).u64(end.position).u64(end.offset.0)
+        }
+        Entry::Compacted(segment) => {
+            writer.u64(segment.base.0).u64(segment.end.0).u64(segment.end_position).i64(segment.max_timestamp_ms);
+            writer.i64(segment.tombstones_since_ms.unwrap_or(NO_TOMBSTONES)).u32(segment.generation)
         }
     };
     writer.at()
@@ -259,7 +288,9 @@ fn decode_body(kind: u8, body: &[u8]) -> Result<Entry<'_>, FormatError> {
         8 => Entry::HighWatermark(Offset(reader.u64()?)),
         9 => Entry::DirectStart(segment_end(&mut reader)?),
         10 => Entry::DirectEnd(segment_end(&mut reader)?),
-        other => return Err(reader.field("kind", u64::from(other), "1 to 10 are known")),
+        11 => Entry::Compacted(compacted_segment(&mut reader)?),
+        12 => Entry::CleanEnd(Offset(reader.u64()?)),
+        other => return Err(reader.field("kind", u64::from(other), "1 to 12 are known")),
     };
     reader.end()?;
     Ok(entry)
@@ -268,6 +299,29 @@ fn decode_body(kind: u8, body: &[u8]) -> Result<Entry<'_>, FormatError> {
 fn segment_end(reader: &mut Reader<'_>) -> Result<SegmentEnd, FormatError> {
     let (base, incarnation) = (Offset(reader.u64()?), reader.u64()?);
     Ok(SegmentEnd { base, incarnation, position: reader.u64()?, offset: Offset(reader.u64()?) })
+}
+
+fn compacted_segment(reader: &mut Reader<'_>) -> Result<CompactedSegment, FormatError> {
+    let segment = CompactedSegment {
+        base: Offset(reader.u64()?),
+        end: Offset(reader.u64()?),
+        end_position: reader.u64()?,
+        max_timestamp_ms: reader.i64()?,
+        tombstones_since_ms: since(reader.i64()?),
+        generation: reader.u32()?,
+    };
+    if segment.base >= segment.end || !segment.end_position.is_multiple_of(BLOCK_BYTES as u64) {
+        return Err(reader.field("compacted segment", segment.base.0, "must end after it starts, on a block"));
+    }
+    Ok(segment)
+}
+
+/// How the formats write that a segment has no tombstones with a time.
+pub(crate) const NO_TOMBSTONES: i64 = i64::MIN;
+
+/// The reverse.
+pub(crate) fn since(stored_ms: i64) -> Option<i64> {
+    (stored_ms != NO_TOMBSTONES).then_some(stored_ms)
 }
 
 /// Options take 24 bytes: segment_bytes u64, segment_ms u64, durability u8, reserved to 24.

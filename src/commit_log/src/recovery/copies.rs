@@ -33,8 +33,8 @@ pub(super) async fn make_all(storage_id: u64, plan: &Plan) -> Result<(), DiskErr
 }
 
 async fn make(storage_id: u64, key: PartitionKey, copy: &Copy) -> Result<(), DiskError> {
-    let source = File::open(&segment_path(&copy.disk, key, copy.source.0), OpenOptions::reading()).await?;
-    let path = segment_path(&copy.disk, key, copy.target.0);
+    let source = File::open(&segment_path(&copy.disk, key, copy.source.0, 0), OpenOptions::reading()).await?;
+    let path = segment_path(&copy.disk, key, copy.target.0, 0);
     let unfinished = unfinished_segment_path(&copy.disk, key, copy.target.0);
     let target = segment_files::create(&unfinished).await?;
     let mut header = buffer::allocate(BLOCK_BYTES);

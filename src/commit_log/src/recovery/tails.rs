@@ -30,7 +30,7 @@ pub(super) async fn scan_all(
 }
 
 async fn scan(storage_id: u64, segment: &SegmentToScan) -> Result<Option<SegmentTail>, DiskError> {
-    let path = segment_path(&segment.disk, segment.key, segment.base.0);
+    let path = segment_path(&segment.disk, segment.key, segment.base.0, 0);
     let file = match File::open(&path, OpenOptions::writing()).await {
         Ok(file) => file,
         Err(error) if error.is_not_found() => return Ok(None),

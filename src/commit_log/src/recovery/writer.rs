@@ -173,7 +173,7 @@ impl Writer {
             let state = plan.complete(&written, now_ms);
             let open = state.segments.last().filter(|last| !last.sealed && written.iter().all(|done| done.base != last.base));
             if touched && let Some(last) = open {
-                cuts.push((segment_path(&last.disk, key, last.base.0), last.end_position));
+                cuts.push((segment_path(&last.disk, key, last.base.0, last.generation), last.end_position));
             }
             if suspect || (state.lossy && !was_lossy) || !state.lost.is_empty() {
                 suspects.push(key);
@@ -254,7 +254,7 @@ async fn write(
     let key = header.partition;
     let on_disk = plan.state.segments.iter().find(|segment| segment.base == place.base);
     let disk = on_disk.map_or(&plan.disk, |segment| &segment.disk);
-    let path = segment_path(disk, key, place.base.0);
+    let path = segment_path(disk, key, place.base.0, 0);
     let is_new = place.kind == PlaceKind::New;
     let header_bytes = if is_new { BLOCK_BYTES } else { 0 };
     let length = buffered.bytes.len();

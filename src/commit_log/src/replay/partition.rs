@@ -9,7 +9,7 @@ use wire::{LeaderEpoch, Offset};
 use super::plan::{Copy, PartitionPlan, Target, Write};
 use super::{RecordAt, SegmentToScan};
 use crate::format::BLOCK_BYTES;
-use crate::format::record::SegmentEnd;
+use crate::format::record::{CompactedSegment, SegmentEnd};
 use crate::format::segment_scan::SegmentTail;
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
 
@@ -168,6 +168,7 @@ impl Replaying {
         if let Some(last) = state.lost.last_mut() {
             last.end = last.end.min(to);
         }
+        state.clean_end = state.clean_end.min(to);
         self.committed = self.committed.min(to);
     }
 
@@ -182,6 +183,12 @@ impl Replaying {
 
     pub(super) fn direct_start(&mut self, note: SegmentEnd, disk: &Arc<Path>) {
         self.touched = true;
+        let compacted = |segment: &SegmentState| segment.base == note.base && segment.generation > 0;
+        if self.state.segments.iter().any(compacted) {
+            // Nothing is written into what compaction made: the record of a cut is among the lost blocks.
+            self.truncate(note.base);
+            self.state.lossy = true;
+        }
         let segments = &mut self.state.segments;
         let at = segments.partition_point(|segment| segment.base < note.base);
         let (from_position, expected) = match segments.get(at) {
@@ -195,6 +202,8 @@ impl Replaying {
                     max_timestamp_ms: i64::MIN,
                     created_ms: 0,
                     sealed: false,
+                    generation: 0,
+                    tombstones_since_ms: None,
                 };
                 segments.insert(at, state);
                 (BLOCK_BYTES as u64, note.base)
@@ -230,6 +239,42 @@ impl Replaying {
             noted.told = Told { offset: note.offset, position: note.position };
         }
         self.committed = self.committed.max(note.offset);
+    }
+
+    /// What began in these offsets is in one segment now. Whatever the checkpoint says of those before is older than that: it was sealed, and below the
+    /// high watermark.
+    pub(super) fn compacted(&mut self, made: CompactedSegment, disk: &Arc<Path>) {
+        self.touched = true;
+        let is_source = |base: Offset| (made.base..made.end).contains(&base);
+        let segments = &mut self.state.segments;
+        let is_same = |segment: &&SegmentState| segment.base == made.base && segment.generation == made.generation;
+        // Where only something became known of a segment, it stays on its disk.
+        let same = segments.iter().find(is_same);
+        let disk = same.map_or(disk, |segment| &segment.disk).clone();
+        let first = segments.iter().find(|segment| is_source(segment.base));
+        let created_ms = first.map_or(0, |segment| segment.created_ms);
+        segments.retain(|segment| !is_source(segment.base));
+        self.noted.retain(|noted| !is_source(noted.base));
+        let at = segments.partition_point(|segment| segment.base < made.base);
+        let segment = SegmentState {
+            disk,
+            base: made.base,
+            end: made.end,
+            end_position: made.end_position,
+            max_timestamp_ms: made.max_timestamp_ms,
+            created_ms,
+            sealed: true,
+            generation: made.generation,
+            tombstones_since_ms: made.tombstones_since_ms,
+        };
+        segments.insert(at, segment);
+        self.committed = self.committed.max(made.end);
+        self.high_watermark(made.end);
+    }
+
+    pub(super) fn clean_end(&mut self, end: Offset) {
+        self.touched = true;
+        self.state.clean_end = self.state.clean_end.max(end);
     }
 
     pub(super) fn scans(&self) -> impl Iterator<Item = SegmentToScan> {
@@ -302,6 +347,7 @@ impl Replaying {
             incarnation,
         };
         assert!(copy.length > 0, "batches take room");
+        assert_eq!(segment.generation, 0, "nothing is written into what compaction made");
         let copied = SegmentState { base: copy.target, end_position: BLOCK_BYTES as u64 + copy.length, ..segment.clone() };
         if copy.source == copy.target {
             *segment = copied;

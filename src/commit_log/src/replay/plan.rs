@@ -161,6 +161,8 @@ impl PartitionPlan {
                         max_timestamp_ms: done.max_timestamp_ms,
                         created_ms: now_ms,
                         sealed: false,
+                        generation: 0,
+                        tombstones_since_ms: None,
                     };
                     state.segments.insert(at, segment);
                 }

@@ -27,6 +27,8 @@ fn state(end: u64) -> PartitionState {
         max_timestamp_ms: 1,
         created_ms: 1,
         sealed: false,
+        generation: 0,
+        tombstones_since_ms: None,
     });
     state.as_of_block = 5;
     state

@@ -28,7 +28,7 @@ fn one_of_each_kind_reads_back() {
 
 proptest! {
     #[test]
-    fn any_sequence_reads_back(picks in prop::collection::vec((0usize..10, 0u32..5, any::<u64>()), 0..40)) {
+    fn any_sequence_reads_back(picks in prop::collection::vec((0usize..12, 0u32..5, any::<u64>()), 0..40)) {
         let sample = batch(0, 2, 100, 3);
         let records: Vec<Record<'_>> = picks
             .iter()

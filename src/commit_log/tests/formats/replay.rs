@@ -189,7 +189,17 @@ impl Live {
 fn segment(base: u64) -> SegmentState {
     let disk: Arc<Path> = disk();
     let base = Offset(base);
-    SegmentState { disk, base, end: base, end_position: 4096, max_timestamp_ms: 0, created_ms: 1, sealed: false }
+    SegmentState {
+        disk,
+        base,
+        end: base,
+        end_position: 4096,
+        max_timestamp_ms: 0,
+        created_ms: 1,
+        sealed: false,
+        generation: 0,
+        tombstones_since_ms: None,
+    }
 }
 
 /// What a scan of a file of one batch a block finds.

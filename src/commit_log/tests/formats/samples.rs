@@ -7,7 +7,7 @@ use commit_log::format::BLOCK_BYTES;
 use commit_log::format::block::{BLOCK_HEADER_BYTES, BlockChain, BlockPlace, finish_block};
 use commit_log::format::checkpoint::{Checkpoint, ReplayStart};
 use commit_log::format::file_header::{FileHeader, PreviousFile};
-use commit_log::format::record::{Entry, Record, RecordWriter, SegmentEnd};
+use commit_log::format::record::{CompactedSegment, Entry, Record, RecordWriter, SegmentEnd};
 use commit_log::format::segment::{SegmentHeader, SegmentIndex};
 use commit_log::format::superblock::Superblock;
 use commit_log::{Durability, EpochStart, Epochs, OffsetRange, PartitionOptions, PartitionState, SegmentState};
@@ -48,6 +48,14 @@ pub(crate) fn options() -> PartitionOptions {
 /// One record of each kind.
 pub(crate) fn entries(batch: &[u8]) -> Vec<Entry<'_>> {
     let note = SegmentEnd { base: Offset(100), incarnation: 9, position: 8192, offset: Offset(140) };
+    let compacted = CompactedSegment {
+        base: Offset(5),
+        end: Offset(150),
+        generation: 3,
+        end_position: 12_288,
+        max_timestamp_ms: 77,
+        tombstones_since_ms: Some(70),
+    };
     vec![
         Entry::Created { options: options(), start: Offset(5) },
         Entry::EpochStart { epoch: LeaderEpoch(3), start: Offset(5) },
@@ -58,6 +66,8 @@ pub(crate) fn entries(batch: &[u8]) -> Vec<Entry<'_>> {
         Entry::HighWatermark(Offset(6)),
         Entry::DirectStart(note),
         Entry::DirectEnd(note),
+        Entry::Compacted(compacted),
+        Entry::CleanEnd(Offset(150)),
         Entry::Deleted,
     ]
 }
@@ -131,9 +141,21 @@ pub(crate) fn checkpoint() -> Checkpoint {
         max_timestamp_ms: 77,
         created_ms: 5,
         sealed: true,
+        generation: 2,
+        tombstones_since_ms: Some(66),
     };
     let other = Arc::from(Path::new("/other"));
-    let last = SegmentState { disk: other, base: Offset(55), end: Offset(60), end_position: 8192, sealed: false, ..segment };
+    let last = SegmentState {
+        disk: other,
+        base: Offset(55),
+        end: Offset(60),
+        end_position: 8192,
+        sealed: false,
+        generation: 0,
+        tombstones_since_ms: None,
+        ..segment
+    };
+    first.clean_end = Offset(45);
     first.segments = vec![segment, last];
     first.lost = vec![OffsetRange { start: Offset(50), end: Offset(55) }];
     first.lossy = true;

@@ -3,6 +3,7 @@
 
 mod append_read;
 mod changes;
+mod compaction;
 mod directories;
 mod faults;
 mod inventory;

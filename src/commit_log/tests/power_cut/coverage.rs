@@ -32,6 +32,7 @@ coverage! {
     crashes_in_checkpoint,
     crashes_in_truncation,
     crashes_in_deletion,
+    crashes_in_compaction,
     graceful_closes,
     writes_torn,
     sectors_garbage,
@@ -59,6 +60,12 @@ coverage! {
     unreadable_batches_reported,
     refused_starts,
     scrub_passes,
+    compactions,
+    /// For lack of memory for all keys.
+    compactions_that_go_on,
+    compactions_without_room,
+    records_compacted,
+    tombstones_gone,
     /// Starts with another number of shards than the one before.
     shard_counts_changed,
     /// The one ambiguity allowed: the last acknowledged block was damaged before a later one recorded it.

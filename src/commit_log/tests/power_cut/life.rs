@@ -58,6 +58,7 @@ impl World {
     pub(crate) fn live(&mut self, life: Life) -> Ended {
         let stage = Rc::new(Cell::new(Stage::Recovering));
         let in_checkpoint = Rc::new(Cell::new(false));
+        let in_compaction = Rc::new(Cell::new(0));
         let (crash, crash_mode) = (life.crash, life.crash_mode);
         let options = SimOptions { crash, crash_mode, time_max: TIME_MAX, ..SimOptions::default() };
         let doing = Rc::new(RefCell::new(Vec::new()));
@@ -69,6 +70,7 @@ impl World {
             oracle: self.oracle.clone(),
             next_partition: self.next_partition.clone(),
             in_checkpoint: in_checkpoint.clone(),
+            in_compaction: in_compaction.clone(),
             stage: stage.clone(),
             judgement: life.judgement,
             steps: life.steps,
@@ -102,6 +104,7 @@ impl World {
                 coverage.power_cuts += u64::from(life.crash_mode != CrashMode::Kill);
                 coverage.crashes_in_recovery += u64::from(stage.get() == Stage::Recovering);
                 coverage.crashes_in_checkpoint += u64::from(in_checkpoint.get());
+                coverage.crashes_in_compaction += u64::from(in_compaction.get() > 0);
                 Ended::Crashed
             }
             Outcome::Stuck => {
@@ -117,6 +120,7 @@ struct Program {
     oracle: Rc<RefCell<Oracle>>,
     next_partition: Rc<Cell<u32>>,
     in_checkpoint: Rc<Cell<bool>>,
+    in_compaction: Rc<Cell<u32>>,
     stage: Rc<Cell<Stage>>,
     judgement: Judgement,
     steps: u64,
@@ -171,6 +175,7 @@ impl Program {
         for stats in logs.all().iter().map(ShardLog::stats) {
             let is_sound = self.judgement == Judgement::Strict && !self.lying_disk;
             assert!(!is_sound || stats.scrub_damaged_ranges == 0, "called damaged without damage");
+            assert!(!is_sound || stats.compaction_damaged_segments == 0, "left as damaged without damage");
             coverage.scrub_passes += stats.scrub_passes;
             coverage.direct_writes += stats.direct_writes;
             coverage.groups += stats.groups;
@@ -196,6 +201,7 @@ impl Program {
             oracle: self.oracle.clone(),
             next_partition: self.next_partition.clone(),
             in_checkpoint: self.in_checkpoint.clone(),
+            in_compaction: self.in_compaction.clone(),
             doing: self.doing.clone(),
             lying_disk: self.lying_disk,
         };

@@ -1,11 +1,11 @@
 //! What a log must hold, from what it acknowledged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use commit_log::{EpochStart, PartitionLog, ReadError};
 use wire::batch::HEADER_BYTES;
-use wire::{BatchHeader, Offset, PartitionKey, verify_batch};
+use wire::{BatchHeader, BatchView, Offset, PartitionKey, verify_batch};
 
 use crate::coverage::Coverage;
 
@@ -47,6 +47,8 @@ pub(crate) struct Expected {
     /// Truncations so far: a ticket from before one says nothing.
     pub(crate) cuts: u64,
     pub(crate) epoch: u32,
+    /// It is compacted: its records have keys, and of each the newest counts.
+    pub(crate) compacts: bool,
     /// Its deletion was asked for, and a crash undid that; its files may be gone.
     pub(crate) was_deleted: bool,
 }
@@ -90,6 +92,7 @@ impl Expected {
             truncating: None,
             cuts: 0,
             epoch: 1,
+            compacts: false,
             was_deleted: false,
         }
     }
@@ -144,6 +147,9 @@ impl Expected {
     /// Checks that `bytes` are whole batches of this partition, the first of which holds `from`. Returns where they end. `revived`: batches that
     /// were cut may be back, because the record of the cut was damaged and that was reported.
     pub(crate) fn check_bytes(&self, key: PartitionKey, from: u64, bytes: &[u8], revived: bool) -> u64 {
+        if self.compacts {
+            return self.check_compacted(key, from, bytes, revived);
+        }
         let mut at = 0;
         let mut next = from;
         while at < bytes.len() {
@@ -174,6 +180,73 @@ impl Expected {
             at += header.total_length();
         }
         next
+    }
+}
+
+/// A record of a compacted partition: offset, timestamp, key, value.
+type Row = (u64, i64, Vec<u8>, Option<Vec<u8>>);
+
+/// Its records in whole batches that were checked before.
+fn rows(bytes: &[u8]) -> Vec<(BatchHeader, Vec<Row>)> {
+    let mut aligned = wire::AlignedVec::new();
+    aligned.extend_from_slice(bytes);
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < aligned.len() {
+        let view = BatchView::new(&aligned[at..]).unwrap();
+        let row = |record: wire::RecordView<'_>| {
+            (record.offset.0, record.timestamp_ms.0, record.key.unwrap().to_vec(), record.value.map(<[u8]>::to_vec))
+        };
+        found.push((*view.header(), view.records().map(row).collect()));
+        at += view.header().total_length();
+    }
+    found
+}
+
+impl Batch {
+    /// As it was appended, with its offsets.
+    fn rows(&self) -> Vec<Row> {
+        let (_, mut rows) = rows(&self.bytes).pop().unwrap();
+        rows.iter_mut().for_each(|row| row.0 += self.base);
+        rows
+    }
+}
+
+impl Expected {
+    /// The same as [`Expected::check_bytes`], where batches may have become smaller or empty, and neighbours one.
+    fn check_compacted(&self, key: PartitionKey, from: u64, bytes: &[u8], revived: bool) -> u64 {
+        let mut next = from;
+        for (at, (header, rows)) in rows(bytes).into_iter().enumerate() {
+            let (base, end) = (header.base_offset.0, header.next_offset().0);
+            assert!(if at == 0 { base <= next } else { base == next }, "{key:?}: {base}..{end} is read at {next}");
+            next = end;
+            for row in rows {
+                let place = self.batches.partition_point(|batch| batch.next <= row.0);
+                let expected = self.batches.get(place).filter(|batch| batch.base <= row.0);
+                let is_known = expected.is_some_and(|batch| batch.epoch == header.leader_epoch.0 && batch.rows().contains(&row));
+                assert!(is_known || revived, "{key:?}: the record at {} was never appended", row.0);
+            }
+        }
+        next
+    }
+
+    /// Of `start..end` these offsets have records. What has none was superseded, or its key was deleted. Returns how many tombstones are gone.
+    fn check_newest(&self, key: PartitionKey, start: u64, end: u64, found: &BTreeSet<u64>) -> u64 {
+        let mut newest: BTreeMap<Vec<u8>, (u64, bool)> = BTreeMap::new();
+        let rows: Vec<Row> = self.batches.iter().filter(|batch| batch.next <= end).flat_map(Batch::rows).collect();
+        for row in &rows {
+            newest.insert(row.2.clone(), (row.0, row.3.is_none()));
+        }
+        let mut gone = 0;
+        for (offset, is_tombstone) in newest.values().filter(|(offset, _)| *offset >= start) {
+            assert!(*is_tombstone || found.contains(offset), "{key:?}: the newest record of a key, at {offset}, is gone");
+            gone += u64::from(!found.contains(offset));
+        }
+        for row in rows.iter().filter(|row| found.contains(&row.0)) {
+            let (newest, _) = newest[&row.2];
+            assert!(newest < start || found.contains(&newest), "{key:?}: the key at {} is back: its tombstone is gone", row.0);
+        }
+        gone
     }
 }
 
@@ -269,6 +342,7 @@ pub(crate) async fn check_partition(
         end
     };
     let mut from = start;
+    let mut found = BTreeSet::new();
     while from < end {
         let read = log.read(Offset(from), 64 << 10, Offset(end)).await;
         let next_batch = |offset: u64| {
@@ -280,6 +354,9 @@ pub(crate) async fn check_partition(
             Ok(slices) => {
                 let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
                 assert!(!bytes.is_empty(), "{key:?}: nothing at {from} below {end}");
+                if oracle.borrow().partitions[&key].compacts {
+                    found.extend(rows(&bytes).into_iter().flat_map(|(_, rows)| rows).map(|row| row.0));
+                }
                 from = oracle.borrow().partitions[&key].check_bytes(key, from, &bytes, damaged && lossy);
             }
             Err(ReadError::Lost { end: lost_end, .. }) if damaged => {
@@ -300,6 +377,11 @@ pub(crate) async fn check_partition(
         }
     }
     let mut oracle = oracle.borrow_mut();
+    let is_whole = unreadable == 0 && !lossy && oracle.expect(key).allows_end(end);
+    if is_whole && oracle.expect(key).compacts {
+        let gone = oracle.expect(key).check_newest(key, start, end, &found);
+        oracle.coverage.tombstones_gone += gone;
+    }
     if judgement == Judgement::Strict {
         oracle.expect(key).check_epochs(key, start, end, &log.epochs());
     }

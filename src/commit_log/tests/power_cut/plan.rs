@@ -26,6 +26,9 @@ pub(crate) fn run(seed: u64, coverage: &mut Coverage) -> u64 {
     let shards_max = if sizes.chance(1, 4) { 3 } else { 1 };
     let mut options = options(&mut random);
     if sizes.chance(1, 3) {
+        options.compaction_table_bytes_max = 0;
+    }
+    if sizes.chance(1, 3) {
         (options.scrub_bytes_per_second, options.scrub_pause_ms) = (16 << 20, 5);
     }
     let mut plan = Plan { world, options, random, sizes, shards_max };

@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use commit_log::{AppendError, Durability, LogFailed, PartitionLog, PartitionOptions};
+use commit_log::{AppendError, CompactError, CompactionTerms, Durability, LogFailed, PartitionLog, PartitionOptions};
 use shards::buffer::{self, Shared};
 use shards::{clock, executor, random};
 use wire::batch::{BatchBuilder, BuilderOptions};
-use wire::{BatchHeader, LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
+use wire::{BatchHeader, Compression, LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
 
 use crate::logs::Logs;
 use crate::oracle::{Batch, Existence, Expected, Oracle};
@@ -30,6 +30,8 @@ pub(crate) struct Work {
     pub(crate) doing: Rc<RefCell<Vec<String>>>,
     /// What is going on, for the record of a crash.
     pub(crate) in_checkpoint: Rc<Cell<bool>>,
+    /// The same.
+    pub(crate) in_compaction: Rc<Cell<u32>>,
 }
 
 impl Work {
@@ -73,6 +75,11 @@ impl Work {
                 self.create().await?;
                 continue;
             };
+            if self.oracle.borrow_mut().expect(partition.key()).compacts && random::below(6) == 0 {
+                self.doing.borrow_mut()[producer] = format!("compaction of {:?}", partition.key());
+                self.compact(&partition).await?;
+                continue;
+            }
             let step = random::below(100);
             self.doing.borrow_mut()[producer] = format!("step {step} on {:?}", partition.key());
             match step {
@@ -115,8 +122,10 @@ impl Work {
         let number = self.next_partition.get();
         self.next_partition.set(number + 1);
         let key = PartitionKey { topic: TopicId([(number / 3) as u8; 16]), partition: PartitionIndex(number) };
-        self.oracle.borrow_mut().partitions.insert(key, Expected::new(Existence::Creating));
-        match self.logs.of(key).create_partition(key, options()) {
+        let compacts = random::below(3) == 0;
+        let expected = Expected { compacts, ..Expected::new(Existence::Creating) };
+        self.oracle.borrow_mut().partitions.insert(key, expected);
+        match self.logs.of(key).create_partition(key, options(compacts)) {
             Ok(_) => {}
             Err(commit_log::CreateError::Failed(failed)) => {
                 self.oracle.borrow_mut().partitions.remove(&key);
@@ -162,8 +171,9 @@ impl Work {
     }
 
     async fn append(&self, partition: &PartitionLog, bytes: u64, wait: bool) -> Result<(), LogFailed> {
-        let (header, batch) = build(bytes);
         let key = partition.key();
+        let compacts = self.oracle.borrow_mut().expect(key).compacts;
+        let (header, batch) = build(bytes, compacts);
         let (epoch, cuts) = {
             let mut oracle = self.oracle.borrow_mut();
             let expected = oracle.expect(key);
@@ -305,8 +315,35 @@ impl Work {
     }
 
     async fn alter(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
-        let changed = options();
+        let compacts = self.oracle.borrow_mut().expect(partition.key()).compacts;
+        let changed = options(compacts);
         partition.alter(changed).await
+    }
+
+    /// A pass of compaction over what is visible by then.
+    async fn compact(&self, partition: &PartitionLog) -> Result<(), LogFailed> {
+        self.move_high_watermark(partition);
+        let tombstone_retention_ms = if random::below(2) == 0 { 0 } else { 50 };
+        let lag_ms = if random::below(3) == 0 { 20 } else { 0 };
+        self.in_compaction.set(self.in_compaction.get() + 1);
+        let done = partition.compact(CompactionTerms { lag_ms, tombstone_retention_ms }).await;
+        self.in_compaction.set(self.in_compaction.get() - 1);
+        match done {
+            Ok(done) => {
+                let is_sound = done.damaged.is_empty() || self.lying_disk || self.logs.failure().is_some();
+                assert!(is_sound, "called damaged without damage: {done:?}");
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.coverage.compactions += 1;
+                oracle.coverage.compactions_that_go_on += u64::from(!done.is_complete);
+                oracle.coverage.records_compacted += done.removed_records;
+            }
+            Err(CompactError::Failed(failed)) => return Err(failed),
+            Err(CompactError::NoRoom(_)) => self.oracle.borrow_mut().coverage.compactions_without_room += 1,
+            Err(CompactError::NotReadBack(error)) => assert!(self.lying_disk, "{error}"),
+            Err(CompactError::Deleted) => {}
+            Err(CompactError::Closing) => panic!("the log is closing"),
+        }
+        Ok(())
     }
 
     async fn checkpoint(&self) -> Result<(), LogFailed> {
@@ -319,22 +356,34 @@ impl Work {
     }
 }
 
-fn options() -> PartitionOptions {
+fn options(compacts: bool) -> PartitionOptions {
     PartitionOptions {
-        segment_bytes: (64 << 10) << random::below(3),
+        // What is compacted is sealed before: small ones.
+        segment_bytes: (if compacts { 16 << 10 } else { 64 << 10 }) << random::below(3),
         segment_ms: 1_000 + random::below(100_000),
         durability: if random::below(6) == 0 { Durability::Relaxed } else { Durability::Stable },
     }
 }
 
-/// A batch of one to four records, `bytes` of values that never repeat.
-fn build(bytes: u64) -> (BatchHeader, Vec<u8>) {
-    let mut builder = BatchBuilder::new(BuilderOptions::default());
+/// Keys of a partition that is compacted.
+const KEYS: u64 = 10;
+
+/// A batch of one to four records, `bytes` of values that never repeat; `keyed`: of few keys, some of them tombstones.
+fn build(bytes: u64, keyed: bool) -> (BatchHeader, Vec<u8>) {
+    let compression = match random::below(if keyed { 8 } else { 1 }) {
+        6 => Compression::Lz4,
+        7 => Compression::Zstd,
+        _ => Compression::None,
+    };
+    let mut builder = BatchBuilder::new(BuilderOptions { compression, ..BuilderOptions::default() });
     let count = 1 + random::below(4);
     for _ in 0..count {
         let mut value = vec![0; usize::try_from(bytes / count + 1).unwrap()];
         random::fill(&mut value);
-        builder.push(TimestampMs(clock::wall_ms()), None, Some(&value), &[]).unwrap();
+        let key = keyed.then(|| [random::below(KEYS) as u8]);
+        let is_tombstone = keyed && random::below(6) == 0;
+        let value = (!is_tombstone).then_some(&value[..]);
+        builder.push(TimestampMs(clock::wall_ms()), key.as_ref().map(|key| &key[..]), value, &[]).unwrap();
     }
     let batch = builder.build();
     (BatchHeader::decode(&batch).unwrap(), batch.to_vec())

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use wire::{
     DeleteGroupReply, DeleteGroupRequest, DescribeGroupReply, DescribeGroupRequest, ErrorCode, GroupListing,
     GroupPartitionDescription, ListGroupsReply, ListGroupsRequest, MemberDescription, Offset, PartitionIndex, PartitionKey,
-    TopicId, TopicPartitions,
+    RetryPolicy, StoppedAt, TopicId, TopicPartitions, TopicRetryPolicy,
 };
 
 use super::Coordinator;
@@ -38,7 +38,7 @@ impl Coordinator {
                 state,
                 members: group.membership.members().len() as u32,
                 partitions: group.partitions().len() as u32,
-                parked_keys: 0,
+                parked_keys: parked_keys(group),
             };
             bytes += size_of::<GroupListing>() + listing.group.len();
             reply.groups.push(listing);
@@ -49,7 +49,7 @@ impl Coordinator {
     pub(super) fn describe_group(&self, topics: &dyn Topics, request: &DescribeGroupRequest) -> DescribeGroupReply {
         let group = self.groups.get(request.group.as_str()).ok_or(Refusal::from(ErrorCode::GroupNotFound));
         let group = request.validate().map_err(Refusal::from).and(group);
-        let empty = Group::default();
+        let empty = Group::new(GroupId::from(request.group.as_str()), self.options.retry);
         let (group, (error, message)) = match group {
             Ok(group) => (group, (ErrorCode::None, None)),
             Err(refusal) => (&empty, answer(Err(refusal))),
@@ -61,8 +61,8 @@ impl Coordinator {
             epoch: group.membership.epoch(),
             assignor: group.membership.assignor(),
             shard: 0,
-            retry: Default::default(),
-            topic_retries: Vec::new(),
+            retry: group.retries.group_policy().clone(),
+            topic_retries: group.retries.topic_policies().map(topic_policy).collect(),
             offsets_retention_ms: group.retention_ms(self.options.offsets_retention_ms),
             members: Vec::new(),
             partitions: Vec::new(),
@@ -129,6 +129,7 @@ fn by_topic(partitions: impl Iterator<Item = PartitionKey>) -> Vec<TopicPartitio
 }
 
 fn describe_partition(group: &Group, topics: &dyn Topics, partition: PartitionKey) -> GroupPartitionDescription {
+    let retries = group.retries.describe(partition);
     GroupPartitionDescription {
         topic: partition.topic,
         name: topics.by_id(partition.topic).map(|topic| topic.name.to_owned()).unwrap_or_default(),
@@ -137,11 +138,19 @@ fn describe_partition(group: &Group, topics: &dyn Topics, partition: PartitionKe
         committed: group.offsets.get(partition).map(|committed| committed.position.clone()),
         log_start: Offset::ZERO,
         high_watermark: Offset::ZERO,
-        parked_keys: 0,
-        parked_records: 0,
-        next_due_ms: None,
-        dead_lettered: 0,
-        skipped: 0,
-        stopped: None,
+        parked_keys: retries.parked_keys as u32,
+        parked_records: retries.parked_records as u32,
+        next_due_ms: retries.next_due,
+        dead_lettered: retries.dead_lettered,
+        skipped: retries.skipped,
+        stopped: retries.stopped.map(|(offset, reason)| StoppedAt { offset, reason }),
     }
+}
+
+fn parked_keys(group: &Group) -> u32 {
+    group.retries.partitions().map(|partition| group.retries.describe(partition).parked_keys as u32).sum()
+}
+
+fn topic_policy((topic, retry): (&str, &RetryPolicy)) -> TopicRetryPolicy {
+    TopicRetryPolicy { topic: topic.to_owned(), retry: retry.clone() }
 }

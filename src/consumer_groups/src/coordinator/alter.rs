@@ -2,7 +2,7 @@
 
 use wire::{
     AlterGroupReply, AlterGroupRequest, AlterOffsetsReply, AlterOffsetsRequest, AlterPartition, Change, CommittedOffset,
-    ErrorCode, GroupPartitionReply, PartitionKey,
+    ErrorCode, GroupPartitionReply, PartitionKey, RetryPolicy,
 };
 
 use super::Coordinator;
@@ -32,7 +32,7 @@ impl Coordinator {
         };
         let mut partitions = Vec::with_capacity(request.partitions.len());
         for altered in &request.partitions {
-            let (error, message) = answer(alter_partition(now, topics, group, altered));
+            let (error, message) = answer(alter_partition(now, topics, group, altered, request.clear_parked));
             partitions.push(GroupPartitionReply { topic: altered.topic, partition: altered.partition, error, message });
         }
         self.finish(now, topics, &id, outcome);
@@ -47,17 +47,38 @@ impl Coordinator {
         outcome: &mut Outcome,
     ) -> AlterGroupReply {
         let id = GroupId::from(request.group.as_str());
-        let result = self.try_alter_group(&id, request);
+        let result = self.try_alter_group(now, topics, &id, request);
         self.finish(now, topics, &id, outcome);
         let (error, message) = answer(result);
         let default_ms = self.options.offsets_retention_ms;
-        let offsets_retention_ms = self.groups.get(&id).map_or(Some(default_ms), |group| group.retention_ms(default_ms));
-        AlterGroupReply { error, message, retry: Default::default(), offsets_retention_ms }
+        let unknown = Group::new(id.clone(), self.options.retry);
+        let group = self.groups.get(&id).unwrap_or(&unknown);
+        let retry = policy(group, request.topic.as_deref()).clone();
+        AlterGroupReply { error, message, retry, offsets_retention_ms: group.retention_ms(default_ms) }
     }
 
-    fn try_alter_group(&mut self, id: &GroupId, request: &AlterGroupRequest) -> Result<(), Refusal> {
+    fn try_alter_group(
+        &mut self,
+        now: Now,
+        topics: &dyn Topics,
+        id: &GroupId,
+        request: &AlterGroupRequest,
+    ) -> Result<(), Refusal> {
         request.validate()?;
         let group = self.group_or_new(id)?;
+        let topic = request.topic.as_deref();
+        let changed = match &request.retry {
+            Change::Keep => None,
+            Change::Unset => Some(None),
+            Change::Set(changes) => Some(Some(changes.apply(policy(group, topic))?)),
+        };
+        if let Some(changed) = changed {
+            let set = group.retries.set_policy(topic, changed, &mut group.retried);
+            set.map_err(|error| Refusal { code: ErrorCode::InvalidConfig, message: Some(error.to_string()) })?;
+        }
+        if request.resume {
+            resume(now, topics, group, topic);
+        }
         let retention = match request.offsets_retention_ms {
             Change::Keep => group.offsets_retention,
             Change::Unset => RetentionValue::Forever,
@@ -71,7 +92,26 @@ impl Coordinator {
     }
 }
 
-fn alter_partition(now: Now, topics: &dyn Topics, group: &mut Group, altered: &AlterPartition) -> Result<(), Refusal> {
+/// The policy that a change of it starts from.
+fn policy<'a>(group: &'a Group, topic: Option<&str>) -> &'a RetryPolicy {
+    topic.map_or_else(|| group.retries.group_policy(), |topic| group.retries.policy(topic))
+}
+
+/// Lets what was stopped go on, of one topic or all.
+fn resume(now: Now, topics: &dyn Topics, group: &mut Group, topic: Option<&str>) {
+    let id = topic.map(|name| topics.by_name(name).map(|topic| topic.id));
+    let named: Vec<PartitionKey> =
+        group.retries.partitions().filter(|partition| id.is_none_or(|id| id == Some(partition.topic))).collect();
+    named.into_iter().for_each(|partition| _ = group.retries.resume(partition, now, &mut group.retried));
+}
+
+fn alter_partition(
+    now: Now,
+    topics: &dyn Topics,
+    group: &mut Group,
+    altered: &AlterPartition,
+    clear_parked: bool,
+) -> Result<(), Refusal> {
     let partition = PartitionKey::new(altered.topic, altered.partition);
     if !topics.has(partition) {
         return Err(ErrorCode::UnknownTopicOrPartition.into());
@@ -79,13 +119,15 @@ fn alter_partition(now: Now, topics: &dyn Topics, group: &mut Group, altered: &A
     if group.membership.holder(partition).is_some() {
         return Err(ErrorCode::PartitionOwned.into());
     }
-    match altered.offset {
+    if group.retries.has_parked(partition) && !clear_parked {
+        return Err(ErrorCode::PartitionParked.into());
+    }
+    let position = altered.offset.map(|offset| CommittedOffset { offset, leader_epoch: None, metadata: None });
+    position.as_ref().map_or(Ok(()), CommittedOffset::validate)?;
+    group.retries.clear(partition, &mut group.retried);
+    match position {
         None => _ = group.offsets.remove(partition),
-        Some(offset) => {
-            let position = CommittedOffset { offset, leader_epoch: None, metadata: None };
-            position.validate()?;
-            group.offsets.set(now.wall, partition, position, 0);
-        }
+        Some(position) => group.offsets.set(now.wall, partition, position, 0),
     }
     Ok(())
 }

@@ -15,6 +15,11 @@ use crate::topics::Topics;
 /// A repeated commit is stored again when it is younger by this share of the retention.
 const RENEWALS_PER_RETENTION: u64 = 8;
 
+/// How much younger than what is stored a repeated commit is when it is stored again.
+pub(super) fn renewal_ms(retention_ms: Option<u64>) -> u64 {
+    retention_ms.unwrap_or(u64::MAX) / RENEWALS_PER_RETENTION
+}
+
 impl Coordinator {
     pub(super) fn commit_offsets(
         &mut self,
@@ -32,7 +37,7 @@ impl Coordinator {
                 return CommitOffsetsReply { error: refusal.code, message: refusal.message, partitions: Vec::new() };
             }
         };
-        let renewal_ms = group.retention_ms(retention_ms).unwrap_or(u64::MAX) / RENEWALS_PER_RETENTION;
+        let renewal_ms = renewal_ms(group.retention_ms(retention_ms));
         let member = request.member_id.as_deref().map(|member| (member, request.member_epoch));
         let mut partitions = Vec::with_capacity(request.partitions.len());
         for CommitPartition { topic, partition, commit } in request.partitions {
@@ -47,6 +52,7 @@ impl Coordinator {
             let (error, message) = answer(result);
             partitions.push(GroupPartitionReply { topic, partition, error, message });
             if is_allowed {
+                group.retries.committed(key, commit.offset, &mut group.retried);
                 group.offsets.set(now.wall, key, commit, renewal_ms);
             }
         }

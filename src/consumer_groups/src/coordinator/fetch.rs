@@ -1,6 +1,6 @@
 //! Where a group goes on.
 
-use wire::{ErrorCode, FetchOffsetsReply, FetchOffsetsRequest, FetchedOffset, PartitionKey};
+use wire::{ErrorCode, FetchOffsetsReply, FetchOffsetsRequest, FetchedOffset, Offset, ParkedKey, PartitionKey};
 
 use super::Coordinator;
 use crate::group::Group;
@@ -35,18 +35,21 @@ impl Coordinator {
 
 fn fetched(group: Option<&Group>, partition: PartitionKey) -> FetchedOffset {
     let committed = group.and_then(|group| group.offsets.get(partition)).map(|committed| committed.position.clone());
+    let from = committed.as_ref().map(|committed| committed.offset);
+    let view = group.map(|group| group.retries.view(partition, from)).unwrap_or_default();
     FetchedOffset {
         topic: partition.topic,
         partition: partition.partition,
         committed,
-        parked: Vec::new(),
-        held: Vec::new(),
-        stopped: false,
+        parked: view.parked.into_iter().map(|(key, head)| ParkedKey { key, head }).collect(),
+        held: view.held,
+        stopped: view.stopped,
     }
 }
 
 /// What it takes in a reply, roughly.
 fn fetched_bytes(fetched: &FetchedOffset) -> usize {
     let metadata = fetched.committed.as_ref().and_then(|committed| committed.metadata.as_ref()).map_or(0, String::len);
-    size_of::<FetchedOffset>() + metadata
+    let keys: usize = fetched.parked.iter().map(|parked| size_of::<ParkedKey>() + parked.key.len()).sum();
+    size_of::<FetchedOffset>() + metadata + keys + fetched.held.len() * size_of::<Offset>()
 }

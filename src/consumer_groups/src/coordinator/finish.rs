@@ -2,11 +2,13 @@
 
 use super::Coordinator;
 use super::heartbeat::refused;
-use crate::ids::GroupId;
+use super::take_retries::taken;
+use crate::group::Group;
+use crate::ids::{GroupId, MemberId};
 use crate::limits::WALL_SLEEP_MS_MAX;
-use crate::membership::Changes;
+use crate::membership::{Changes, Presence};
 use crate::now::Now;
-use crate::outcome::{Outcome, Reply};
+use crate::outcome::{Outcome, Reply, Token};
 use crate::topics::Topics;
 
 impl Coordinator {
@@ -23,7 +25,18 @@ impl Coordinator {
                 self.answer_waiting(topics, id, &member, outcome);
             }
         }
+        self.follow_ownership(now, id, &changes);
         self.store(now, id, changes, outcome);
+    }
+
+    /// What members were given to try again goes on with their partitions; what can be given now is.
+    fn follow_ownership(&mut self, now: Now, id: &GroupId, changes: &Changes) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let Group { membership, retries, retried, .. } = group;
+        changes.freed.iter().for_each(|(partition, _)| retries.release_partition(*partition));
+        let is_gone = |id: &&MemberId| !membership.members().get(*id).is_some_and(|member| member.presence == Presence::Here);
+        changes.members.iter().filter(is_gone).for_each(|member| retries.release_member(member, retried));
+        retries.answer_polls(now, |member, partition| membership.is_owner(member, partition), retried);
     }
 
     fn store(&mut self, now: Now, id: &GroupId, mut changes: Changes, outcome: &mut Outcome) {
@@ -36,10 +49,18 @@ impl Coordinator {
         changes.members.append(&mut group.membership.take_changes().members);
         group.note_emptiness(now);
         let is_quiet = changes.members.is_empty() && !group.is_changed && group.wake_at_ms.is_some();
+        outcome.retry_actions.append(&mut group.retried.actions);
+        let answers = std::mem::take(&mut group.retried.answers);
+        outcome
+            .replies
+            .extend(answers.into_iter().map(|answer| (Token(answer.request), Reply::TakeRetries(taken(answer.records)))));
         group.write_changes(id, &changes, &mut outcome.records);
         // A heartbeat that changed nothing only puts off what was due: the timer may go off too early, and is set anew then.
-        if !is_quiet {
-            self.set_timer(now, id);
+        let retries_at_ms = group.next_retry_ms();
+        match retries_at_ms {
+            _ if !is_quiet => self.set_timer(now, id),
+            Some(at_ms) => self.wake_by(id, at_ms),
+            None => {}
         }
     }
 
@@ -64,7 +85,8 @@ impl Coordinator {
         let expiry = group.expires_at(self.options.offsets_retention_ms);
         let until_expiry_ms = expiry.map(|at| u64::try_from(at.0.saturating_sub(now.wall.0)).unwrap_or(0));
         let by_wall_ms = now.steady_ms + until_expiry_ms.map_or(WALL_SLEEP_MS_MAX, |ms| ms.min(WALL_SLEEP_MS_MAX));
-        let at_ms = group.membership.next_deadline_ms().map_or(by_wall_ms, |deadline_ms| deadline_ms.min(by_wall_ms));
+        let deadlines = [group.membership.next_deadline_ms(), group.next_retry_ms()].into_iter().flatten();
+        let at_ms = deadlines.fold(by_wall_ms, u64::min);
         self.wake_by(id, at_ms);
     }
 

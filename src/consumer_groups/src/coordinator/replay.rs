@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use super::Coordinator;
+use crate::group::Group;
 use crate::ids::GroupId;
 use crate::now::Now;
 use crate::outcome::Outcome;
@@ -38,8 +39,24 @@ impl Coordinator {
             (Some(group), _) => group.restore(key.part, value),
             // A tombstone of a group whose own was before it.
             (None, None) => Ok(()),
-            (None, Some(_)) => self.groups.entry(id).or_default().restore(key.part, value),
+            (None, Some(_)) => {
+                let limits = self.options.retry;
+                self.groups.entry(id.clone()).or_insert_with(|| Group::new(id, limits)).restore(key.part, value)
+            }
         }
+    }
+
+    /// The last record has been replayed.
+    ///
+    /// # Errors
+    /// What was replayed does not fit together. The coordinator must not be used then.
+    pub fn finish_replay(&mut self, now: Now) -> Result<(), StateError> {
+        for (id, group) in &mut self.groups {
+            let what = group.contradiction();
+            what.map_or(Ok(()), |what| Err(StateError::Contradiction { group: id.clone(), what }))?;
+            group.retries.restored(now, &mut group.retried)?;
+        }
+        Ok(())
     }
 
     /// The records of everything that is known, in slices of about `bytes_max`: they replace all records that were appended before the

@@ -33,9 +33,10 @@ impl Coordinator {
                 let name = topics.by_id(partition.topic).map(|topic| topic.name);
                 !name.is_some_and(|name| group.membership.is_subscribed(name))
             };
-            let old = group.offsets.iter().filter(|(_, committed)| committed.at < before);
-            let expired: Vec<PartitionKey> =
-                old.map(|(partition, _)| partition).filter(|&partition| is_left_behind(partition)).collect();
+            let old = group.offsets.iter().filter(|(_, committed)| committed.at < before).map(|(partition, _)| partition);
+            // What is still to be tried there keeps the position.
+            let idle = old.filter(|&partition| !group.retries.has_parked(partition));
+            let expired: Vec<PartitionKey> = idle.filter(|&partition| is_left_behind(partition)).collect();
             expired.into_iter().for_each(|partition| _ = group.offsets.remove(partition));
         }
         for member in group.membership.due_waiting(now.steady_ms) {

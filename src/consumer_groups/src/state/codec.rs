@@ -5,6 +5,8 @@ use rkyv::util::AlignedVec;
 use thiserror::Error;
 
 use super::{StateKey, StateRecord, StateValue};
+use crate::ids::GroupId;
+use crate::retry::RetryRestoreError;
 
 /// The version of the format that is written, and the only one so far.
 const VERSION: u8 = 1;
@@ -37,9 +39,17 @@ pub enum StateError {
     /// Key and value are each right and do not fit each other.
     #[error("a state record has a key and a value of different kinds")]
     Mismatch,
-    /// Entries that belong together are not.
-    #[error("the state of a group contradicts itself: {0}")]
-    Contradiction(String),
+    /// Records that are each right, and not together.
+    #[error("the stored state of group {group} contradicts itself: {what}")]
+    Contradiction {
+        /// The group.
+        group: GroupId,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// What is tried again breaks its own rules.
+    #[error(transparent)]
+    Retry(#[from] RetryRestoreError),
 }
 
 macro_rules! archived {

@@ -1,6 +1,6 @@
 //! Members as they are stored, and back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::{PartitionKey, TopicId};
 
@@ -54,10 +54,12 @@ impl From<MemberValue> for Member {
         // What was stored is in order; other bytes must not break what relies on it.
         target.sort_unstable();
         target.dedup();
+        let topics: BTreeSet<String> = value.topics.into_iter().collect();
         let holdings = value.holdings.iter().flat_map(|of| {
             let holding = |held: &HoldingValue| Holding { revoked: held.revoked, ..Holding::new(held.granted) };
             of.partitions.iter().map(move |held| (PartitionKey::new(of.topic, held.partition), holding(held)))
         });
+        let holdings: BTreeMap<PartitionKey, Holding> = holdings.collect();
         Member {
             instance: value.instance.as_deref().map(InstanceId::from),
             presence: match value.presence {
@@ -71,10 +73,10 @@ impl From<MemberValue> for Member {
             session_timeout_ms: value.session_timeout_ms,
             rebalance_timeout_ms: value.rebalance_timeout_ms,
             client: Client { id: value.client_id, host: value.host },
-            revoked: value.holdings.iter().flat_map(|of| &of.partitions).filter(|held| held.revoked.is_some()).count(),
-            holdings: holdings.collect(),
+            revoked: holdings.values().filter(|holding| holding.revoked.is_some()).count(),
+            holdings,
             target,
-            topics: value.topics,
+            topics: topics.into_iter().collect(),
             session_ends_ms: 0,
             is_confirmed: false,
             waiting: None,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use wire::{AssignedTopic, ErrorCode, GroupHeartbeatReply, GroupHeartbeatRequest, MemberEpoch, PartitionKey, TopicPartitions};
+use wire::{
+    AssignedTopic, DueRecord, ErrorCode, GroupHeartbeatReply, GroupHeartbeatRequest, MemberEpoch, PartitionKey, TopicPartitions,
+};
 
 pub(crate) const SESSION_MS: u32 = 10_000;
 pub(crate) const REBALANCE_MS: u32 = 15_000;
@@ -24,8 +26,11 @@ pub(crate) struct Client {
     pub(crate) belief: BTreeMap<PartitionKey, Option<u64>>,
     /// Sending time of the last heartbeat that was answered.
     answered_sent_ms: u64,
-    /// Number of the last heartbeat sent, and when.
-    pub(crate) last_sent: Option<(u64, u64)>,
+    /// Number of its next poll for retries, and what it was given.
+    pub(crate) polls: u64,
+    pub(crate) retrying: Vec<DueRecord>,
+    /// Heartbeats whose answer would count, by number, and when they were sent.
+    unanswered: BTreeMap<u64, u64>,
 }
 
 impl Client {
@@ -41,7 +46,9 @@ impl Client {
             max_wait_ms,
             belief: BTreeMap::new(),
             answered_sent_ms: 0,
-            last_sent: None,
+            polls: 1,
+            retrying: Vec::new(),
+            unanswered: BTreeMap::new(),
         }
     }
 
@@ -51,7 +58,7 @@ impl Client {
 
     /// The next heartbeat, sent now as number `token`.
     pub(crate) fn heartbeat(&mut self, now_ms: u64, token: u64) -> GroupHeartbeatRequest {
-        self.last_sent = Some((token, now_ms));
+        self.unanswered.insert(token, now_ms);
         let mut owned: BTreeMap<_, Vec<_>> = BTreeMap::new();
         self.belief.keys().for_each(|partition| owned.entry(partition.topic).or_default().push(partition.partition));
         GroupHeartbeatRequest {
@@ -69,10 +76,10 @@ impl Client {
         request(&self.member_id(), self.instance.as_deref(), epoch, 0)
     }
 
-    /// A reply came. Only that to the last heartbeat counts: older ones are overtaken.
+    /// A reply came. One to an earlier heartbeat than that of the last reply is overtaken.
     pub(crate) fn receive(&mut self, now_ms: u64, token: u64, reply: &GroupHeartbeatReply) {
-        let Some((last, sent_ms)) = self.last_sent else { return };
-        if last != token || !self.is_alive {
+        let Some(&sent_ms) = self.unanswered.get(&token) else { return };
+        if !self.is_alive {
             return;
         }
         // An answer that comes after the session that it would extend counts as lost.
@@ -91,6 +98,7 @@ impl Client {
             }
             return;
         }
+        self.unanswered = self.unanswered.split_off(&(token + 1));
         self.answered_sent_ms = sent_ms;
         self.epoch = reply.member_epoch;
         if let Some(assignment) = &reply.assignment {
@@ -134,9 +142,11 @@ impl Client {
 
     fn start_again(&mut self) {
         self.belief.clear();
+        self.retrying.clear();
+        self.polls = 1;
         self.epoch = MemberEpoch::JOIN;
         self.lives += 1;
-        self.last_sent = None;
+        self.unanswered.clear();
     }
 }
 

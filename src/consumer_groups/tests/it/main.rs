@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
 
 mod client;
+mod hostile_bytes;
 mod operations;
 mod properties;
+mod rebalance;
 mod world;

@@ -17,6 +17,9 @@ pub(crate) enum Operation {
     Advance { ms: u64 },
     Commit { who: usize, pick: usize, step: i64, fate: Fate },
     LateCopy { pick: usize },
+    Settle { who: usize, pick: usize, seed: u64, fate: Fate },
+    TakeRetries { who: usize, max_wait_ms: u32, fate: Fate },
+    DeliverDeadLetters,
     Grow { topic: u8, partitions: u32 },
     DeleteTopic { topic: u8 },
     Alter { topic: u8, partition: u32, offset: Option<u64> },
@@ -44,6 +47,11 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         6 => prop_oneof![0..200_u64, 0..4_000_u64, 0..20_000_u64].prop_map(|ms| Operation::Advance { ms }),
         8 => (who(), 0..16_usize, -3..10_i64, fate()).prop_map(|(who, pick, step, fate)| Operation::Commit { who, pick, step, fate }),
         3 => (0..16_usize).prop_map(|pick| Operation::LateCopy { pick }),
+        5 => (who(), 0..16_usize, any::<u64>(), fate())
+            .prop_map(|(who, pick, seed, fate)| Operation::Settle { who, pick, seed, fate }),
+        5 => (who(), 0..3_000_u32, fate())
+            .prop_map(|(who, max_wait_ms, fate)| Operation::TakeRetries { who, max_wait_ms, fate }),
+        2 => Just(Operation::DeliverDeadLetters),
         2 => (0..TOPICS, 1..8_u32).prop_map(|(topic, partitions)| Operation::Grow { topic, partitions }),
         1 => (0..TOPICS).prop_map(|topic| Operation::DeleteTopic { topic }),
         1 => (0..TOPICS, 0..8_u32, prop::option::of(0..20_u64))
@@ -88,6 +96,13 @@ pub(crate) fn run(world: &mut World, operation: Operation) {
             with_client(world, who, &|world, who| world.commit(who, pick, step, fate));
         }
         Operation::LateCopy { pick } => world.late_copy(pick),
+        Operation::Settle { who, pick, seed, fate } => {
+            with_client(world, who, &|world, who| world.settle(who, pick, seed, fate));
+        }
+        Operation::TakeRetries { who, max_wait_ms, fate } => {
+            with_client(world, who, &|world, who| world.take_retries(who, max_wait_ms, fate));
+        }
+        Operation::DeliverDeadLetters => world.deliver_dead_letters(),
         Operation::Grow { topic, partitions } => world.create_or_grow(&topic_name(topic), partitions),
         Operation::DeleteTopic { topic } => world.delete_topic(&topic_name(topic)),
         Operation::Alter { topic, partition, offset } => world.alter(&topic_name(topic), partition, offset.map(Offset)),

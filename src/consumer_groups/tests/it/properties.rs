@@ -7,14 +7,14 @@ use crate::world::World;
 
 proptest! {
     #[test]
-    fn a_group_keeps_its_promises_whatever_is_lost_late_or_dead(operations in prop::collection::vec(operation(), 1..250)) {
+    fn a_group_keeps_its_promises_whatever_is_lost_late_or_dead(operations in prop::collection::vec(operation(), 1..200)) {
         let mut world = World::new();
         for topic in 0..3 {
             world.create_or_grow(&format!("t{topic}"), 4);
         }
         for (number, operation) in operations.into_iter().enumerate() {
             run(&mut world, operation);
-            if number % 8 == 0 {
+            if number % 24 == 0 {
                 world.check_replay();
             }
         }

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use consumer_groups::retry::{DeadLetter, DeadLetterProducer, RetryAction, RetryEvent};
 use consumer_groups::{
     Coordinator, Event, Now, Options, Outcome, Reply, Request, SnapshotPosition, StateRecord, Token, Topic, Topics,
 };
 use wire::{
-    AlterOffsetsRequest, AlterPartition, CommitOffsetsRequest, CommitPartition, CommittedOffset, ErrorCode, FetchOffsetsRequest,
-    GroupHeartbeatRequest, MemberEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId,
+    AlterOffsetsRequest, AlterPartition, CommitOffsetsRequest, CommitPartition, CommittedOffset, DeferredRecord, DoneRecord,
+    DueRecord, ErrorCode, FailedRecord, FetchOffsetsRequest, GroupHeartbeatRequest, MemberEpoch, Offset, PartitionIndex,
+    PartitionKey, ProducerEpoch, ProducerId, SettlePartition, SettleRequest, TakeRetriesRequest, TimestampMs, TopicId,
 };
 
 use crate::client::Client;
@@ -41,6 +43,8 @@ pub(crate) enum Fate {
 enum Sent {
     Heartbeat(GroupHeartbeatRequest),
     Commit(CommitOffsetsRequest),
+    Settle(SettleRequest, u64),
+    TakeRetries(TakeRetriesRequest),
 }
 
 /// Whose reply it is, and whether it arrives.
@@ -60,10 +64,15 @@ pub(crate) struct World {
     pub(crate) log: Vec<Vec<StateRecord>>,
     pub(crate) durable: usize,
     held: Vec<(usize, Token, Reply)>,
+    /// Work for dead letters, likewise held until so many batches are durable.
+    actions: Vec<(usize, RetryAction)>,
+    /// Requests without an answer so far.
+    unanswered: BTreeSet<Token>,
     addressees: BTreeMap<Token, Addressee>,
     late: Vec<(usize, Sent)>,
     pub(crate) clients: Vec<Client>,
     tokens: u64,
+    lanes: i64,
     snapshot: Option<(usize, Option<SnapshotPosition>)>,
     /// What was committed, as far as an answer said so; and whatever was the last value seen.
     answered: BTreeMap<PartitionKey, Offset>,
@@ -86,10 +95,13 @@ impl World {
             log: Vec::new(),
             durable: 0,
             held: Vec::new(),
+            actions: Vec::new(),
+            unanswered: BTreeSet::new(),
             addressees: BTreeMap::new(),
             late: Vec::new(),
             clients: Vec::new(),
             tokens: 0,
+            lanes: 0,
             snapshot: None,
             answered: BTreeMap::new(),
             seen: BTreeMap::new(),
@@ -100,13 +112,20 @@ impl World {
     }
 
     pub(crate) fn handle(&mut self, event: Event) {
+        if let Event::Request { token, .. } = &event {
+            self.unanswered.insert(*token);
+        }
         let mut outcome = Outcome::default();
         self.coordinator.handle(self.now, &self.catalog, event, &mut outcome);
+        for (token, _) in &outcome.replies {
+            assert!(self.unanswered.remove(token), "{token:?} is answered once");
+        }
         if !outcome.records.is_empty() {
             self.log.push(outcome.records);
         }
         let needs = self.log.len();
         self.held.extend(outcome.replies.into_iter().map(|(token, reply)| (needs, token, reply)));
+        self.actions.extend(outcome.retry_actions.into_iter().map(|action| (needs, action)));
         self.wake_at_ms = outcome.wake_at_ms;
     }
 
@@ -133,12 +152,25 @@ impl World {
             let committed = self.commits.remove(&token).unwrap_or_default();
             for (answer, (partition, offset)) in reply.partitions.iter().zip(committed) {
                 if answer.error == ErrorCode::None && self.catalog.has(partition) {
-                    self.answered.insert(partition, offset);
+                    self.answered.insert(partition, offset.max(self.answered.get(&partition).copied().unwrap_or_default()));
+                }
+            }
+        }
+        if let Reply::Settle(reply) = reply {
+            for answer in &reply.partitions {
+                let partition = PartitionKey::new(answer.topic, answer.partition);
+                if let Some(committed) = answer.committed.filter(|_| self.catalog.has(partition)) {
+                    self.answered.insert(partition, committed.max(self.answered.get(&partition).copied().unwrap_or_default()));
                 }
             }
         }
         if addressee.is_lost {
             return;
+        }
+        if let Reply::TakeRetries(reply) = reply {
+            let client = &mut self.clients[addressee.client];
+            client.polls += 1;
+            client.retrying.extend(reply.records.iter().cloned());
         }
         if let Reply::Heartbeat(reply) = reply {
             self.clients[addressee.client].receive(self.now.steady_ms, token.0, reply);
@@ -199,6 +231,84 @@ impl World {
         self.send(client, token, Sent::Commit(request), fate);
     }
 
+    /// A member says of some records at its position that they failed, are held back or done.
+    pub(crate) fn settle(&mut self, client: usize, pick: usize, seed: u64, fate: Fate) {
+        let member = &mut self.clients[client];
+        let Some(&partition) = member.belief.keys().nth(pick % member.belief.len().max(1)) else { return };
+        let position = self.seen.get(&partition).copied().unwrap_or_default();
+        let key = |number: u64| vec![b'k', (number % 3) as u8];
+        let mut part = SettlePartition {
+            topic: partition.topic,
+            partition: partition.partition,
+            deferred: Vec::new(),
+            done: Vec::new(),
+            failed: Vec::new(),
+            commit: Some(CommittedOffset { offset: position.plus(4), leader_epoch: None, metadata: None }),
+        };
+        for number in 0..4 {
+            let offset = position.plus(number);
+            match seed >> (2 * number) & 3 {
+                0 => part.deferred.push(DeferredRecord { offset, key: key(seed >> number) }),
+                1 => part.failed.push(failed(offset, (seed & 64 == 0).then(|| key(seed >> number)), 1)),
+                _ => {}
+            }
+        }
+        let due: Vec<DueRecord> = member.retrying.drain(..).filter(|due| due.topic == partition.topic).collect();
+        for (number, due) in due.into_iter().filter(|due| due.partition == partition.partition).enumerate() {
+            match seed >> (8 + number % 32) & 1 {
+                0 => part.done.push(DoneRecord { offset: due.offset, key: due.key }),
+                _ => part.failed.push(failed(due.offset, due.key, due.attempt)),
+            }
+        }
+        let request = SettleRequest {
+            group: "g".to_owned(),
+            member_id: member.member_id(),
+            member_epoch: member.epoch,
+            partitions: vec![part],
+        };
+        let token = self.token();
+        self.send(client, token, Sent::Settle(request, seed), fate);
+    }
+
+    pub(crate) fn take_retries(&mut self, client: usize, max_wait_ms: u32, fate: Fate) {
+        let member = &self.clients[client];
+        if !member.is_alive {
+            return;
+        }
+        let request = TakeRetriesRequest {
+            group: "g".to_owned(),
+            member_id: member.member_id(),
+            member_epoch: member.epoch,
+            poll: member.polls,
+            partitions: member.belief.keys().copied().collect(),
+            max_records: 3,
+            max_wait_ms,
+        };
+        let token = self.token();
+        self.send(client, token, Sent::TakeRetries(request), fate);
+    }
+
+    /// Does what is to be done for dead letters, as far as it may be done.
+    pub(crate) fn deliver_dead_letters(&mut self) {
+        let (ready, held): (Vec<_>, Vec<_>) = self.actions.drain(..).partition(|(needs, _)| *needs <= self.durable);
+        self.actions = held;
+        for (_, action) in ready {
+            let event = match action {
+                RetryAction::OpenLane { group, origin, topic } => {
+                    self.lanes += 1;
+                    let partition = PartitionIndex(0);
+                    let producer = DeadLetterProducer { id: ProducerId(self.lanes), epoch: ProducerEpoch(0), partition };
+                    RetryEvent::LaneOpened { group, origin, topic, producer }
+                }
+                RetryAction::AppendDeadLetter(letter) => {
+                    let DeadLetter { group, origin, number, .. } = letter;
+                    RetryEvent::DeadLetterAppended { group, origin, number }
+                }
+            };
+            self.handle(Event::Retry(event));
+        }
+    }
+
     fn send(&mut self, client: usize, token: Token, sent: Sent, fate: Fate) {
         if fate == Fate::RequestLost {
             return;
@@ -213,6 +323,8 @@ impl World {
     fn arrive(&mut self, token: Token, sent: Sent) {
         let request = match sent {
             Sent::Heartbeat(request) => Request::Heartbeat { request, client: Default::default() },
+            Sent::Settle(request, random) => Request::Settle { request, random },
+            Sent::TakeRetries(request) => Request::TakeRetries(request),
             Sent::Commit(request) => {
                 let named = request.partitions.iter();
                 let named = named.map(|one| (PartitionKey::new(one.topic, one.partition), one.commit.offset)).collect();
@@ -282,6 +394,8 @@ impl World {
         self.log.truncate(end);
         self.durable = end;
         self.held.clear();
+        self.actions.clear();
+        self.unanswered.clear();
         self.addressees.clear();
         self.commits.clear();
         self.snapshot = None;
@@ -296,6 +410,7 @@ impl World {
         for record in self.log.iter().flatten() {
             coordinator.replay(&record.key, record.value.as_deref()).unwrap();
         }
+        coordinator.finish_replay(self.now).unwrap();
         coordinator
     }
 
@@ -353,6 +468,7 @@ impl World {
         self.late.clear();
         for round in 0..40 {
             self.make_all_durable();
+            self.deliver_dead_letters();
             for client in 0..self.clients.len() {
                 self.clients[client].give_up();
                 self.beat(client, Fate::Arrives);
@@ -383,4 +499,8 @@ pub(crate) fn commit_partition(partition: PartitionKey, offset: Offset) -> Commi
         partition: partition.partition,
         commit: CommittedOffset { offset, leader_epoch: None, metadata: None },
     }
+}
+
+fn failed(offset: Offset, key: Option<Vec<u8>>, attempt: u32) -> FailedRecord {
+    FailedRecord { offset, key, attempt, reason: "no".to_owned() }
 }

@@ -23,8 +23,9 @@ pub struct DeleteRecordsPartition {
     pub topic: TopicId,
     /// The partition.
     pub partition: PartitionIndex,
-    /// The first offset to keep, at most the high watermark; `None` for the high watermark: everything that consumers see goes.
-    pub before: Option<Offset>,
+    /// The first offset to keep, at most the high watermark. An offset and not "all that is there", so that a request that is sent again
+    /// because its answer was lost deletes nothing more.
+    pub before: Offset,
 }
 
 impl DeleteRecordsRequest {

@@ -9,4 +9,5 @@ mod batch_round_trip;
 mod frame_stream;
 mod golden;
 mod hostile_bytes;
+mod request_rules;
 mod samples;

@@ -281,10 +281,7 @@ macro_rules! for_each_body {
         $visit!(
             "delete_records_request",
             DeleteRecordsRequest {
-                partitions: vec![
-                    DeleteRecordsPartition { topic: TOPIC, partition: PartitionIndex(3), before: Some(Offset(150)) },
-                    DeleteRecordsPartition { topic: TOPIC, partition: PartitionIndex(4), before: None },
-                ],
+                partitions: vec![DeleteRecordsPartition { topic: TOPIC, partition: PartitionIndex(3), before: Offset(150) }],
             }
         );
         $visit!(

@@ -24,16 +24,16 @@ fn who_waits_is_answered_when_something_is_due_or_in_the_end() {
     let poll = world.poll("m", 1, 150);
     let mut out = RetryOutcome::default();
     world.retries.poll(now(0), poll, |_, _| true, &mut out);
-    assert_eq!((out.answers.len(), world.retries.next_wake_steady_ms()), (0, Some(100)));
+    assert_eq!((out.answers.len(), world.retries.next_wake_steady_ms(|_, _| true)), (0, Some(100)));
     world.retries.answer_polls(now(99), |_, _| true, &mut out);
     assert_eq!(out.answers, []);
     world.retries.answer_polls(now(100), |_, _| true, &mut out);
     assert_eq!(given(&out.answers[0].records), [(1, 2), (2, 2)]);
-    assert_eq!(world.retries.next_wake_steady_ms(), None);
+    assert_eq!(world.retries.next_wake_steady_ms(|_, _| true), None);
 
     let poll = world.poll("m", 2, 150);
     world.retries.poll(now(100), poll, |_, _| true, &mut out);
-    assert_eq!(world.retries.next_wake_steady_ms(), Some(150));
+    assert_eq!(world.retries.next_wake_steady_ms(|_, _| true), Some(150));
     world.retries.answer_polls(now(150), |_, _| true, &mut out);
     assert_eq!(out.answers[1], RetryAnswer { request: 2, records: Vec::new() });
 }
