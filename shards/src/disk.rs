@@ -13,6 +13,6 @@ mod tree;
 pub use error::{DiskError, DiskErrorKind};
 pub use file::{File, OpenOptions};
 pub use tree::{
-    DirEntry, FreeSpace, create_dir_all, exists, free_space, list_dir, read_file, remove_dir_all, remove_file, rename, sync_dir,
-    syncfs, write_file_atomically,
+    DirEntry, FreeSpace, create_dir_all, create_dirs, exists, free_space, list_dir, read_file, remove_dir_all, remove_file,
+    rename, sync_dir, syncfs, write_file_atomically,
 };

@@ -16,8 +16,6 @@ pub struct OpenOptions {
     pub create: bool,
     /// Create it, and fail when it is there.
     pub create_new: bool,
-    /// Create the directories above it when they are not there. The caller syncs them.
-    pub create_parents: bool,
     /// Each write returns when its data is on stable storage (O_DSYNC).
     pub dsync: bool,
 }
@@ -36,12 +34,6 @@ impl OpenOptions {
     /// To read and write a new file; fails when it is there.
     pub fn creating_new() -> OpenOptions {
         OpenOptions { read: true, write: true, create_new: true, ..OpenOptions::default() }
-    }
-
-    /// The same with `create_parents` set.
-    pub fn with_parents(mut self) -> OpenOptions {
-        self.create_parents = true;
-        self
     }
 
     /// The same with `dsync` set.

@@ -39,6 +39,11 @@ pub async fn create_dir_all(path: &Path) -> Result<(), DiskError> {
     dispatch!(create_dir_all(path))
 }
 
+/// Creates in `parent` the directories of these names that are not there, in one go. Does not sync: see [`sync_dir`].
+pub async fn create_dirs(parent: &Path, names: &[String]) -> Result<(), DiskError> {
+    dispatch!(create_dirs(parent, names))
+}
+
 /// The entries of a directory, by name.
 pub async fn list_dir(path: &Path) -> Result<Vec<DirEntry>, DiskError> {
     dispatch!(list_dir(path))

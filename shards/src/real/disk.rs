@@ -1,4 +1,3 @@
-use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -237,13 +236,7 @@ async fn open_descriptor(path: &Path, options: OpenOptions) -> Result<std::fs::F
         let mut open = std::fs::OpenOptions::new();
         open.read(options.read).write(options.write).create(options.create).create_new(options.create_new);
         open.mode(0o640);
-        match open.open(&owned) {
-            Err(error) if error.kind() == ErrorKind::NotFound && options.create_parents => {
-                std::fs::create_dir_all(owned.parent().unwrap_or(&owned))?;
-                open.open(&owned)
-            }
-            opened => opened,
-        }
+        open.open(&owned)
     });
     match opened.await {
         Ok(opened) => opened.map_err(|error| DiskError::from_io("open", path, &error)),

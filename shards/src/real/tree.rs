@@ -30,6 +30,20 @@ pub(crate) async fn create_dir_all(path: &Path) -> Result<(), DiskError> {
     run("create", path, |path| fs::create_dir_all(path)).await
 }
 
+pub(crate) async fn create_dirs(parent: &Path, names: &[String]) -> Result<(), DiskError> {
+    let names = names.to_vec();
+    run("create in", parent, move |parent| {
+        for name in &names {
+            match fs::create_dir(parent.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
 pub(crate) async fn list_dir(path: &Path) -> Result<Vec<DirEntry>, DiskError> {
     run("list", path, |path| {
         let mut entries = Vec::new();

@@ -31,7 +31,7 @@ pub use crash::{CrashCounts, CrashMode};
 pub use fault::{Fault, FaultCounts, FaultKind, Target};
 pub(crate) use file::File;
 pub(crate) use folder::{
-    create_dir_all, exists, free_space, list_dir, read_file, remove_dir_all, remove_file, rename, sync_dir, syncfs,
+    create_dir_all, create_dirs, exists, free_space, list_dir, read_file, remove_dir_all, remove_file, rename, sync_dir, syncfs,
     write_file_atomically,
 };
 use operation::{Completion, Problem, Reply, Request, perform};

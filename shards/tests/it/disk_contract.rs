@@ -194,6 +194,23 @@ fn folders_list_their_entries_by_name() {
 }
 
 #[test]
+fn folders_are_made_many_at_a_time_and_those_that_are_there_stay() {
+    on_both_machines(|root| {
+        Box::pin(async move {
+            let names = ["a", "b", "c"].map(str::to_owned);
+            disk::create_dir_all(&root.join("b")).await.unwrap();
+            disk::write_file_atomically(&root.join("b/f"), b"kept").await.unwrap();
+            disk::create_dirs(&root, &names).await.unwrap();
+            let found = disk::list_dir(&root).await.unwrap();
+            assert!(found.iter().all(|entry| entry.is_dir));
+            assert_eq!(found.into_iter().map(|entry| entry.name).collect::<Vec<_>>(), names);
+            assert_eq!(disk::read_file(&root.join("b/f"), 4).await.unwrap(), b"kept");
+            assert!(disk::create_dirs(&root.join("z"), &names).await.unwrap_err().is_not_found());
+        })
+    });
+}
+
+#[test]
 fn a_rename_replaces_its_target() {
     on_both_machines(|root| {
         Box::pin(async move {

@@ -6,7 +6,7 @@
 //! <data>/metadata/          topics (metadata.rs)
 //! <disk>/disk.lock          as broker.lock, for each [[disk]] that is not the data directory
 //! <disk>/disk               storage id and cluster id: a disk of another broker is refused
-//! <disk>/shard-…, topics/   the log (commit_log)
+//! <disk>/shard-…, segments/ the log (commit_log)
 //! ```
 //!
 //! Everything here runs before the first shard starts, on an ordinary thread.

@@ -4,7 +4,7 @@
 //!  superblock        whose storage a shard directory is: cluster, broker, storage id, boot
 //!  checkpoint-<n>    where every partition of the shard stood, and from where the write-ahead log is replayed
 //!  wal-<seq>.log     │ file header │ block │ block │ …          a block: header, records, zeros, all under two checksums
-//!  <base>.seg        │ header │ batches … pad │ … │ index, trailer │
+//!  <…>-<base>.seg    │ header │ batches … pad │ … │ index, trailer │
 //! ```
 //!
 //! Invariants:

@@ -1,4 +1,4 @@
-//! Before a log is opened: the files in the folders of its partitions, against what their states name.
+//! Before a log is opened: the files of its partitions, against what their states name.
 //!
 //! ```text
 //!   named and there      the partition
@@ -10,19 +10,17 @@
 //!
 //! It is done when the states of all directories are known: an older directory may name a partition that has moved since.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::disk::{self, DiskError};
 use wire::{Offset, PartitionKey};
 
 use crate::StartError;
-use crate::directory::{SegmentName, parse_segment_name, partition_path, topics_path};
+use crate::directory::{SegmentName, segments_path};
 use crate::partition_state::{OffsetRange, PartitionState, SegmentState};
-
-/// Folders listed at the same time: ten thousand of them are looked at within a start.
-const PARTITIONS_AT_ONCE: usize = 32;
+use crate::segment_files::{self, Found};
 
 /// A file below the log start of its partition.
 #[derive(Debug)]
@@ -33,41 +31,45 @@ pub(crate) struct Expired {
 }
 
 /// Compares all of `states`, whose new segments stand on `own`; returns them without what is not there, and what is to be removed later.
-pub(crate) async fn take(own: &Path, states: Vec<PartitionState>) -> Result<(Vec<PartitionState>, Vec<Expired>), StartError> {
-    let disks: BTreeSet<&Path> = states.iter().flat_map(|state| &state.segments).map(|segment| &*segment.disk).collect();
-    for disk in disks {
-        if !disk::exists(&topics_path(disk)).await? {
+pub(crate) async fn take(own: &Path, mut states: Vec<PartitionState>) -> Result<(Vec<PartitionState>, Vec<Expired>), StartError> {
+    let mut disks: BTreeSet<Arc<Path>> =
+        states.iter().flat_map(|state| &state.segments).map(|segment| segment.disk.clone()).collect();
+    for disk in &disks {
+        if !disk::exists(&segments_path(disk)).await? {
             // Not a loss yet: nothing is marked that a mount will bring back.
             return Err(StartError::DiskMissing { path: disk.display().to_string() });
         }
     }
-    let compared = states.into_iter().map(|state| compare(own, state));
-    let compared: Vec<_> = stream::iter(compared).buffered(PARTITIONS_AT_ONCE).try_collect().await?;
-    let (states, expired): (Vec<_>, Vec<_>) = compared.into_iter().unzip();
-    Ok((states, expired.into_iter().flatten().collect()))
-}
-
-async fn compare(own: &Path, mut state: PartitionState) -> Result<(PartitionState, Vec<Expired>), DiskError> {
-    let mut disks: BTreeSet<PathBuf> = state.segments.iter().map(|segment| segment.disk.to_path_buf()).collect();
-    disks.insert(own.to_path_buf());
-    let mut there = BTreeSet::new();
-    let mut leftovers = Vec::new();
+    disks.insert(own.into());
+    let keys: BTreeSet<PartitionKey> = states.iter().map(|state| state.key).collect();
+    let mut files: BTreeMap<PartitionKey, Vec<(Arc<Path>, Found)>> = BTreeMap::new();
     for disk in disks {
-        let folder = partition_path(&disk, state.key);
-        for name in names(&folder).await? {
-            let Some(SegmentName { base, generation, is_finished }) = parse_segment_name(&name) else { continue };
-            // Whatever the disk: two paths may lead to one folder.
-            let is_named = state.segments.iter().any(|segment| (segment.base, segment.generation) == (base, generation));
-            if is_finished && is_named {
-                there.insert((disk.clone(), base));
-            } else {
-                // What compaction has put together is not missing, whatever else is.
-                let is_superseded = state.segments.iter().any(|segment| supersedes(segment, base, generation));
-                leftovers.push((base, folder.join(name), is_superseded));
-            }
+        for found in segment_files::list(&disk, &keys).await? {
+            files.entry(found.name.key).or_default().push((disk.clone(), found));
         }
     }
-    let is_there = |segment: &SegmentState| there.contains(&(segment.disk.to_path_buf(), segment.base));
+    let mut expired = Vec::new();
+    for state in &mut states {
+        expired.extend(compare(state, files.remove(&state.key).unwrap_or_default()).await?);
+    }
+    Ok((states, expired))
+}
+
+async fn compare(state: &mut PartitionState, files: Vec<(Arc<Path>, Found)>) -> Result<Vec<Expired>, DiskError> {
+    let mut there = BTreeSet::new();
+    let mut leftovers = Vec::new();
+    for (disk, Found { path, name }) in files {
+        // Whatever the disk: two paths may lead to one folder.
+        let is_it = |segment: &SegmentState| (segment.base, segment.generation) == (name.base, name.generation);
+        if name.is_finished && state.segments.iter().any(is_it) {
+            there.insert((disk, name.base));
+        } else {
+            // What compaction has put together is not missing, whatever else is.
+            let is_superseded = state.segments.iter().any(|segment| supersedes(segment, name));
+            leftovers.push((name.base, path, is_superseded));
+        }
+    }
+    let is_there = |segment: &SegmentState| there.contains(&(segment.disk.clone(), segment.base));
     let (kept, missing): (Vec<_>, Vec<_>) = state.segments.drain(..).partition(is_there);
     state.segments = kept;
     for segment in missing {
@@ -84,20 +86,12 @@ async fn compare(own: &Path, mut state: PartitionState) -> Result<(PartitionStat
             leave_or_remove(&path, state.key, is_left).await?;
         }
     }
-    Ok((state, expired))
+    Ok(expired)
 }
 
 /// Whether what stood in a file of this name stands in `segment` now.
-fn supersedes(segment: &SegmentState, base: Offset, generation: u32) -> bool {
-    segment.generation > generation && (segment.base..segment.end).contains(&base)
-}
-
-async fn names(folder: &Path) -> Result<Vec<String>, DiskError> {
-    match disk::list_dir(folder).await {
-        Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+fn supersedes(segment: &SegmentState, name: SegmentName) -> bool {
+    segment.generation > name.generation && (segment.base..segment.end).contains(&name.base)
 }
 
 async fn leave_or_remove(path: &Path, partition: PartitionKey, is_left: bool) -> Result<(), DiskError> {
@@ -107,8 +101,5 @@ async fn leave_or_remove(path: &Path, partition: PartitionKey, is_left: bool) ->
         return Ok(());
     }
     tracing::info!(%partition, path = %path_text, "the leftover of a crash is removed");
-    match disk::remove_file(path).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
+    segment_files::remove(path).await
 }

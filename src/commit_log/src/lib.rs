@@ -63,6 +63,7 @@ mod retire;
 mod scrub;
 mod seal;
 mod segment_file;
+mod segment_files;
 mod segment_fill;
 mod segment_index;
 mod segments;

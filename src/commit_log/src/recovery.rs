@@ -15,12 +15,13 @@ use wire::PartitionKey;
 use wire::batch::BatchError;
 
 use crate::ShardDirectory;
-use crate::directory::{partition_path, segment_path};
+use crate::directory::segment_path;
 use crate::format::checkpoint::{self, Checkpoint, ReplayStart};
 use crate::format::record::Records;
 use crate::format::{BLOCK_BYTES, FormatError};
 use crate::partition_state::PartitionState;
 use crate::replay::{Plan, RecordAt, Replay};
+use crate::segment_files;
 use crate::start::{self, StartError};
 use crate::wal_scan::{Verdict, judge};
 use log::Log;
@@ -115,7 +116,7 @@ pub fn newest(states: impl IntoIterator<Item = PartitionState>) -> Vec<Partition
 ///
 /// ```text
 ///   sync ─► find blocks ─► verdict ─► fold records ─► scan noted segments ─► plan
-///        ─► copy what was never told durable ─► write survivors ─► syncfs ─► checkpoint ─► folders of deleted partitions go
+///        ─► copy what was never told durable ─► write survivors ─► syncfs ─► checkpoint ─► files of deleted partitions go
 /// ```
 ///
 /// A crash at any point leaves the log and the old checkpoint as they were: the next recovery comes to the same end.
@@ -185,12 +186,10 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     };
     disk::write_file_atomically(&folder.join(checkpoint::file_name(number)), &checkpoint.encode(&disk)).await?;
     // Not before: should a crash take the record of a deletion with it, the partition is there as it was.
-    for key in &finished.deleted {
-        remove_folder(&partition_path(&disk, *key)).await?;
-    }
+    segment_files::remove_all(&disk, &finished.deleted.iter().copied().collect()).await?;
 
     if let Some(old) = number.checked_sub(2) {
-        remove_old(&folder.join(checkpoint::file_name(old))).await?;
+        segment_files::remove(&folder.join(checkpoint::file_name(old))).await?;
     }
 
     report.replayed_batches = finished.batches;
@@ -260,20 +259,6 @@ async fn leave_out_missing(plan: &mut Plan) -> Result<(), DiskError> {
         plan.partitions.get_mut(&key).expect("it was looked at").without_file(base);
     }
     Ok(())
-}
-
-async fn remove_old(path: &Path) -> Result<(), DiskError> {
-    match disk::remove_file(path).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
-}
-
-async fn remove_folder(path: &Path) -> Result<(), DiskError> {
-    match disk::remove_dir_all(path).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// One sync for each file system that was written to.

@@ -2,18 +2,19 @@
 //!
 //! The decision is durable before the first file goes; the files go in the background, one by one, each in small steps.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 
 use shards::disk::DiskError;
-use shards::{disk, executor};
+use shards::executor;
 use wire::{Offset, PartitionKey};
 
-use crate::directory::partition_path;
 use crate::failure::LogFailed;
 use crate::format::record::{Entry, Record};
 use crate::inventory::Expired;
 use crate::partition::{Inner, Partition, SealedSegment};
+use crate::segment_files;
 use crate::shard::Shard;
 use crate::truncate::remove_segment;
 use crate::{reclaim, segments};
@@ -194,12 +195,10 @@ async fn remove_files(shard: &Rc<Shard>, partition: &Rc<Partition>) {
             disks.push(segment.disk.clone());
         }
     }
+    // What a start has left because it may be what is missing, and what compaction has left.
     for disk in disks {
-        // The topic's folder stays, if only empty: another partition may be making its own in it at this moment, also on another shard.
-        if let Err(error) = disk::remove_dir_all(&partition_path(&disk, partition.key)).await
-            && !error.is_not_found()
-        {
-            tracing::warn!(%error, "the folder of a deleted partition stays: remove it by hand");
+        if let Err(error) = segment_files::remove_all(&disk, &BTreeSet::from([partition.key])).await {
+            tracing::warn!(%error, "files of a deleted partition stay: remove them by hand");
         }
     }
 }

@@ -16,16 +16,17 @@ use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use shards::buffer::Shared;
-use shards::disk::{self, DiskError, File, OpenOptions};
+use shards::disk::{self, DiskError, File};
 use shards::sync::{Notify, Semaphore};
 
 use wire::Offset;
 
 use crate::LogOptions;
-use crate::directory::{partition_path, topic_path, topics_path};
+use crate::directory::segment_folder_path;
 use crate::file_cache::{FileCache, SegmentKey};
 use crate::format::BLOCK_BYTES;
 use crate::format::segment::{SegmentHeader, SegmentIndex};
+use crate::segment_files;
 
 /// Files that are written directly get their space in steps, ahead of need: as much again as they hold, within these bounds. Thousands of
 /// partitions with one large batch each must not take a largest step each.
@@ -62,7 +63,7 @@ pub(crate) struct SegmentFile {
     position: Cell<u64>,
     allocated_end: Cell<u64>,
     exists: Cell<bool>,
-    /// The names of file and folders are on stable storage.
+    /// The file's name is on stable storage.
     name_synced: Cell<bool>,
     /// Held while the file is made or gets space.
     making: Semaphore,
@@ -176,7 +177,7 @@ impl SegmentFile {
         let file = self.open(files).await?;
         file.fdatasync().await?;
         if !self.name_synced.get() {
-            sync_names(&self.disk, self.key).await?;
+            sync_name(&self.disk, self.key).await?;
             self.name_synced.set(true);
         }
         Ok(())
@@ -223,7 +224,7 @@ impl SegmentFile {
     }
 
     async fn create(&self, files: &FileCache) -> Result<(Rc<File>, Shared), DiskError> {
-        let file = Rc::new(self.create_file().await?);
+        let file = Rc::new(segment_files::create(&self.key.path(&self.disk)).await?);
         let header = SegmentHeader {
             partition: self.key.partition,
             base_offset: Offset(self.key.base),
@@ -235,20 +236,6 @@ impl SegmentFile {
         files.insert(self.key, file.clone());
         self.exists.set(true);
         Ok((file, block.freeze()))
-    }
-
-    /// Opens the new file.
-    async fn create_file(&self) -> Result<File, DiskError> {
-        let path = self.key.path(&self.disk);
-        let options = OpenOptions::creating_new().with_parents();
-        match File::open(&path, options).await {
-            // A file of this name can only be a leftover of batches that the log has cut or will write again.
-            Err(error) if error.is_already_there() => {
-                disk::remove_file(&path).await?;
-                File::open(&path, options).await
-            }
-            opened => opened,
-        }
     }
 
     fn step_bytes(&self) -> u64 {
@@ -265,10 +252,7 @@ impl SegmentFile {
     }
 }
 
-/// Syncs the folders that lead to a segment.
-pub(crate) async fn sync_names(disk: &Path, key: SegmentKey) -> Result<(), DiskError> {
-    disk::sync_dir(&partition_path(disk, key.partition)).await?;
-    disk::sync_dir(&topic_path(disk, key.partition)).await?;
-    disk::sync_dir(&topics_path(disk)).await?;
-    disk::sync_dir(disk).await
+/// Puts the name of a segment's file on stable storage; those of the folders that lead to it are since the log was opened.
+pub(crate) async fn sync_name(disk: &Path, key: SegmentKey) -> Result<(), DiskError> {
+    disk::sync_dir(&segment_folder_path(disk, key.partition)).await
 }

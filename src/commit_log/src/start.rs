@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shards::disk::{self, DiskError, File, OpenOptions};
 use shards::random;
 
-use crate::directory::topics_path;
+use crate::directory::{segment_folder_names, segments_path};
 use crate::format::FormatError;
 use crate::format::checkpoint::{self, Checkpoint};
 use crate::format::file_header::{self, PreviousFile};
@@ -138,7 +138,7 @@ async fn read_checkpoint(directory: &ShardDirectory, storage_id: u64, numbers: &
 pub(crate) async fn prepare(directory: &ShardDirectory, options: &LogOptions) -> Result<Start, StartError> {
     let folder = directory.path();
     disk::create_dir_all(&folder).await?;
-    disk::create_dir_all(&topics_path(directory.disk())).await?;
+    create_segment_folders(directory.disk()).await?;
     let found = look(directory).await?;
     let storage_id = write_superblock(directory, options, found.superblock).await?;
     let (next_block, next_file) = match &found.checkpoint {
@@ -158,6 +158,18 @@ pub(crate) async fn prepare(directory: &ShardDirectory, options: &LogOptions) ->
     };
     let partitions = found.checkpoint.map_or_else(Vec::new, |checkpoint| checkpoint.partitions);
     Ok(Start { wal, spare, checkpoint_number: found.checkpoint_number, partitions })
+}
+
+/// Makes the folders that are missing. The names of all of them are on stable storage when it returns, whoever made them.
+async fn create_segment_folders(disk: &Path) -> Result<(), DiskError> {
+    let segments = segments_path(disk);
+    disk::create_dir_all(&segments).await?;
+    let there = disk::list_dir(&segments).await?;
+    let mut missing = segment_folder_names();
+    missing.retain(|name| there.iter().all(|entry| entry.name != *name));
+    disk::create_dirs(&segments, &missing).await?;
+    disk::sync_dir(&segments).await?;
+    disk::sync_dir(disk).await
 }
 
 async fn write_superblock(

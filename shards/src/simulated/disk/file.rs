@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::{Completion, Disk, NodeId, Problem, Reply, Request, folder, perform, to_pages};
+use super::{Completion, Disk, NodeId, Problem, Reply, Request, perform, to_pages};
 use crate::DISK_ALIGNMENT_BYTES;
 use crate::buffer::{self, Shared};
 use crate::disk::{DiskError, DiskErrorKind, OpenOptions};
@@ -44,14 +44,9 @@ impl File {
         let fail = |problem| error("open", path, problem, 0);
         let disk = world.disk_of(path).ok_or_else(|| fail(Problem::Errno(libc::ENOENT)))?;
         let request = Request::Open { path: path.to_owned(), create: options.create, create_new: options.create_new };
-        let opened = match perform(world, &disk, path, request.clone()).await {
-            Err(Problem::Errno(libc::ENOENT)) if options.create_parents => {
-                folder::create_dir_all(world, path.parent().unwrap_or(path)).await?;
-                perform(world, &disk, path, request).await
-            }
-            opened => opened,
+        let Reply::Opened(node) = perform(world, &disk, path, request).await.map_err(fail)? else {
+            unreachable!("an open replies with a node")
         };
-        let Reply::Opened(node) = opened.map_err(fail)? else { unreachable!("an open replies with a node") };
         let handle = Handle {
             world: Rc::downgrade(world),
             disk,

@@ -24,7 +24,7 @@ pub(crate) enum Request {
     SyncFile { node: NodeId },
     Allocate { node: NodeId, end: u64 },
     SetLength { node: NodeId, length: u64 },
-    CreateFolders { path: PathBuf },
+    CreateFolders { paths: Vec<PathBuf> },
     List { path: PathBuf },
     Rename { source: PathBuf, target: PathBuf },
     RemoveFile { path: PathBuf },
@@ -68,7 +68,7 @@ impl Request {
             Request::Allocate { node, end } => mix(0x20 ^ *node ^ mix(*end)),
             Request::SetLength { node, length } => mix(0x30 ^ *node ^ mix(*length)),
             Request::Open { path, .. } => text(0x40, path),
-            Request::CreateFolders { path } => text(0x50, path),
+            Request::CreateFolders { paths } => paths.iter().fold(0x50, |hash, path| text(hash, path)),
             Request::List { path } => text(0x60, path),
             Request::Rename { source, target } => text(text(0x70, source), target),
             Request::RemoveFile { path } => text(0x80, path),
@@ -242,7 +242,12 @@ impl DiskState {
                 self.tree.file_mut(*node)?.change(sequence, Change::Length(*length));
                 Ok(Reply::Done)
             }
-            Request::CreateFolders { path } => self.create_folders(path, sequence),
+            Request::CreateFolders { paths } => {
+                for path in paths {
+                    self.create_folders(path, sequence)?;
+                }
+                Ok(Reply::Done)
+            }
             Request::List { path } => {
                 let directory = self.tree.directory(self.tree.find(path)?)?;
                 Ok(Reply::Names(
@@ -405,7 +410,7 @@ impl DiskState {
         Ok(())
     }
 
-    fn create_folders(&mut self, path: &Path, sequence: u64) -> Result<Reply, Problem> {
+    fn create_folders(&mut self, path: &Path, sequence: u64) -> Result<(), Problem> {
         let mut node = super::tree::ROOT;
         for part in parts(path) {
             let next = self.tree.directory(node)?.current.get(part).copied();
@@ -420,7 +425,7 @@ impl DiskState {
             };
         }
         self.tree.directory(node)?;
-        Ok(Reply::Done)
+        Ok(())
     }
 
     fn rename(&mut self, source: &Path, target: &Path, sequence: u64) -> Result<Reply, Problem> {

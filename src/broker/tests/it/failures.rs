@@ -98,13 +98,13 @@ fn a_broker_whose_storage_fails_ends_and_the_next_has_what_was_acknowledged() {
     let topic = client.create("kept", TopicConfig { segment_bytes: SEGMENT_BYTES_MIN, ..TopicConfig::default() });
     client.produce(topic, 0, batch(&[noise(8 << 20, 0)]));
     // The next segment cannot be made.
-    let topics = site.folder.path().join("topics");
-    put_file_in_place_of(&topics);
+    let segments = site.folder.path().join("segments");
+    put_file_in_place_of(&segments);
     let acknowledged = 1 + produce_until_it_fails(&mut client, topic);
     let told = broker.join().unwrap_err().to_string();
     assert!(told.contains("failed"), "{told}");
 
-    put_back(&topics);
+    put_back(&segments);
     let broker = broker::start(config).unwrap();
     let values = Raw::connect(broker.addr()).read_all(topic, 0);
     assert!(values.len() as u64 >= acknowledged, "{} of {acknowledged}", values.len());

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use shards::buffer::{self, BufferMut};
-use shards::disk::{self, DiskError, File, OpenOptions};
+use shards::disk::{self, DiskError, File};
 use wire::batch::{BatchHeader, write_padding};
 use wire::{LeaderEpoch, Offset};
 
@@ -16,6 +16,7 @@ use crate::file_cache::SegmentKey;
 use crate::format::BLOCK_BYTES;
 use crate::format::segment::{SegmentHeader, SegmentIndex};
 use crate::segment_file;
+use crate::segment_files;
 use crate::segment_fill::{CHUNK_BYTES_MAX, padded_bytes};
 use crate::shard::Shard;
 
@@ -71,15 +72,8 @@ pub(crate) struct Made {
 impl<'a> Output<'a> {
     pub(crate) async fn create(shard: &'a Shard, pace: &'a Pace<'a>, key: SegmentKey) -> Result<Self, OutputError> {
         let path = key.path(&shard.disk);
-        let options = OpenOptions::creating_new().with_parents();
-        let file = match File::open(&path, options).await {
-            // Of a pass that was given up, or that a crash ended.
-            Err(error) if error.is_already_there() => {
-                disk::remove_file(&path).await?;
-                File::open(&path, options).await?
-            }
-            opened => opened?,
-        };
+        // One of its name is of a pass that was given up, or that a crash ended.
+        let file = segment_files::create(&path).await?;
         let mut header = buffer::allocate(BLOCK_BYTES);
         let incarnation = shard.wal.borrow().next_block();
         let (partition, base_offset) = (key.partition, Offset(key.base));
@@ -140,7 +134,7 @@ impl<'a> Output<'a> {
         self.file.write_at(self.position, block.freeze()).await?;
         self.file.fdatasync().await?;
         self.file.clone().close().await?;
-        segment_file::sync_names(&self.shard.disk, self.key).await?;
+        segment_file::sync_name(&self.shard.disk, self.key).await?;
         let index = std::mem::replace(&mut self.index, SegmentIndex::new(Offset(self.key.base)));
         let disk = self.shard.disk.clone();
         Ok(Made { key: self.key, disk, end: self.next, end_position: self.position, index: Rc::new(index) })

@@ -7,8 +7,6 @@
 //! The source is not touched before the rename, and a crash after it leaves the same batches under either name: the next recovery comes to the same
 //! end.
 
-use std::path::Path;
-
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::buffer;
 use shards::disk::{self, DiskError, File, OpenOptions};
@@ -19,6 +17,7 @@ use crate::directory::{segment_path, unfinished_segment_path};
 use crate::format::BLOCK_BYTES;
 use crate::format::segment::SegmentHeader;
 use crate::replay::{Copy, Plan};
+use crate::segment_files;
 
 /// One read and one write.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -37,7 +36,7 @@ async fn make(storage_id: u64, key: PartitionKey, copy: &Copy) -> Result<(), Dis
     let source = File::open(&segment_path(&copy.disk, key, copy.source.0, 0), OpenOptions::reading()).await?;
     let path = segment_path(&copy.disk, key, copy.target.0, 0);
     let unfinished = unfinished_segment_path(&copy.disk, key, copy.target.0);
-    let target = create(&unfinished).await?;
+    let target = segment_files::create(&unfinished).await?;
     let mut header = buffer::allocate(BLOCK_BYTES);
     SegmentHeader { partition: key, base_offset: copy.target, storage_id, incarnation: copy.incarnation }.encode(&mut header);
     target.write_at(0, header.freeze()).await?;
@@ -56,13 +55,4 @@ async fn make(storage_id: u64, key: PartitionKey, copy: &Copy) -> Result<(), Dis
     target.close().await?;
     source.close().await?;
     disk::rename(&unfinished, &path).await
-}
-
-async fn create(path: &Path) -> Result<File, DiskError> {
-    match File::open(path, OpenOptions::creating_new()).await {
-        // Of a recovery that a crash ended.
-        Err(error) if error.is_already_there() => disk::remove_file(path).await?,
-        other => return other,
-    }
-    File::open(path, OpenOptions::creating_new()).await
 }

@@ -6,17 +6,18 @@ use std::path::Path;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use shards::buffer::{self, Shared};
 use shards::clock;
-use shards::disk::{self, DiskError, File, OpenOptions};
+use shards::disk::{DiskError, File, OpenOptions};
 use wire::batch::{BatchHeader, HEADER_BYTES, write_padding};
 use wire::{LeaderEpoch, Offset, PartitionKey};
 
 use super::RecoverError;
-use crate::directory::{partition_path, segment_path};
+use crate::directory::segment_path;
 use crate::format::BLOCK_BYTES;
 use crate::format::record::{Entry, Records};
 use crate::format::segment::SegmentHeader;
 use crate::partition_state::PartitionState;
 use crate::replay::{PartitionPlan, Plan, RecordAt, Target, Written};
+use crate::segment_files;
 use crate::segment_fill::padded_bytes;
 
 /// Batches held in memory until they are written. Recovery runs before anything else of the shard takes memory; with 10,000 partitions it makes
@@ -26,7 +27,7 @@ const BUFFERED_BYTES_MAX: usize = 128 << 20;
 /// A partition with this much is written at once: full speed, little memory.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Partitions written at the same time: making a folder and a file waits for the file system's journal, not for the disk.
+/// Partitions written at the same time: making a file waits for the file system's journal, not for the disk.
 const WRITES_AT_ONCE: usize = 64;
 
 /// Batches of one partition that wait to be written.
@@ -159,7 +160,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is left, cuts files to what they hold, and removes the folders of deleted partitions. Not synced.
+    /// Writes what is left, and cuts files to what they hold. Not synced.
     pub(super) async fn finish(mut self) -> Result<Finished, RecoverError> {
         self.write_largest(0).await?;
         let now_ms = clock::wall_ms();
@@ -267,11 +268,7 @@ async fn write(
         assert!(padded - length >= HEADER_BYTES, "padding has room for its header");
         write_padding(&mut buffer[header_bytes + length..header_bytes + padded], buffered.end, buffered.epoch);
     }
-    let file = if is_new {
-        create(&path, &partition_path(disk, key), plan.state.segments.is_empty()).await?
-    } else {
-        File::open(&path, OpenOptions::writing()).await?
-    };
+    let file = if is_new { segment_files::create(&path).await? } else { File::open(&path, OpenOptions::writing()).await? };
     if place.kind == PlaceKind::Found && file.len()? > place.position {
         file.truncate(place.position).await?;
     }
@@ -279,20 +276,6 @@ async fn write(
     file.close().await?;
     let end_position = place.position + padded as u64;
     Ok((key, Written { base: place.base, end: buffered.end, end_position, max_timestamp_ms: buffered.max_timestamp_ms }))
-}
-
-/// Makes a segment's file; `is_first` says that its partition has none, and so no folder.
-async fn create(path: &Path, folder: &Path, is_first: bool) -> Result<File, DiskError> {
-    if is_first {
-        disk::create_dir_all(folder).await?;
-    }
-    match File::open(path, OpenOptions::creating_new()).await {
-        Ok(file) => return Ok(file),
-        Err(error) if error.is_not_found() => disk::create_dir_all(folder).await?,
-        // A leftover of batches that the log has cut, or of a recovery that a crash ended.
-        Err(_) => disk::remove_file(path).await?,
-    }
-    File::open(path, OpenOptions::creating_new()).await
 }
 
 async fn cut(path: &Path, end: u64) -> Result<(), DiskError> {

@@ -232,6 +232,6 @@ fn add_gaps(state: &mut PartitionState) {
 pub struct Plan {
     /// Those that exist.
     pub partitions: BTreeMap<PartitionKey, PartitionPlan>,
-    /// Those that do not exist any more: their folders go.
+    /// Those that do not exist any more: their files go.
     pub deleted: Vec<PartitionKey>,
 }

@@ -10,7 +10,7 @@ use shards::clock;
 use shards::simulated::{Disk, DiskOptions};
 use wire::{LeaderEpoch, Offset, TimestampMs};
 
-use crate::support::{append, batch, create, key, on_both, open, read_all, simulate, small_options};
+use crate::support::{append, batch, create, key, on_both, open, read_all, segments_of, simulate, small_options};
 
 #[test]
 fn a_truncated_log_goes_on_at_the_cut_and_stays_cut_after_a_restart() {
@@ -77,14 +77,13 @@ fn a_deleted_partition_is_gone_with_its_files() {
         let (kept, gone) = (create(&log, 0), create(&log, 1));
         append(&kept, 1, 1, 100).await;
         append(&gone, 2, 1, 100 << 10).await;
-        let folder = disk.join("topics").join(key(1).topic.to_hex()).join("000001");
-        assert!(shards::disk::exists(&folder).await.unwrap());
+        assert_eq!(segments_of(&disk, 1).await.len(), 1);
         log.delete_partition(key(1)).await.unwrap();
         let (header, bytes) = batch(3, 1, 100, 0);
         assert_eq!(gone.append(header, bytes, LeaderEpoch(1), None), Err(AppendError::Deleted));
         assert_eq!(gone.read(Offset(0), 1000, Offset(1)).await, Err(ReadError::Deleted));
         log.checkpoint().await.unwrap();
-        assert!(!shards::disk::exists(&folder).await.unwrap());
+        assert_eq!(segments_of(&disk, 1).await, [""; 0]);
         log.close().await.unwrap();
         drop((log, kept, gone));
 

@@ -13,8 +13,14 @@ fn data() -> PathBuf {
     PathBuf::from("/data")
 }
 
+/// The folder of the one partition's segments.
 fn folder() -> PathBuf {
-    data().join("topics").join(key(0).topic.to_hex()).join("000000")
+    data().join("segments/03")
+}
+
+/// A file in it.
+fn name(of: u32, end: &str) -> String {
+    format!("{}-{of:06}-{end}", key(0).topic.to_hex())
 }
 
 async fn put(name: &str) {
@@ -49,15 +55,18 @@ fn closed() -> Disk {
 }
 
 const KEPT: &str = "00000000000000000000.seg";
+const LEFT: &str = "00000000000000000007.seg";
 
 #[test]
 fn leftovers_of_a_crash_are_removed_and_other_files_stay() {
     simulate(2, &closed(), async {
-        for name in ["00000000000000000007.seg", "00000000000000000000.seg.new", "notes.txt"] {
-            put(name).await;
+        let of_another = name(9, "00000000000000000007.seg");
+        let others = ["notes.txt".to_owned(), of_another.clone()];
+        for left in [name(0, LEFT), name(0, "00000000000000000000.seg.new")].iter().chain(&others) {
+            put(left).await;
         }
         let log = open(&data(), small_options()).await;
-        assert_eq!(names().await, [KEPT, "notes.txt"]);
+        assert_eq!(names().await, [name(0, KEPT), of_another, "notes.txt".to_owned()]);
         assert_eq!(read_all(&log.partition(key(0)).unwrap(), 0, 1 << 20).await.len(), 3);
         log.close().await.unwrap();
     });
@@ -66,11 +75,16 @@ fn leftovers_of_a_crash_are_removed_and_other_files_stay() {
 #[test]
 fn nothing_is_removed_from_a_partition_that_has_lost_something() {
     simulate(2, &closed(), async {
-        put("00000000000000000007.seg").await;
+        put(&name(0, LEFT)).await;
+        put(&name(9, LEFT)).await;
         let (mut states, boot) = states().await;
         states[0].lossy = true;
         let log = open_with(states, boot + 1).await.unwrap();
-        assert_eq!(names().await, [KEPT, "00000000000000000007.seg"]);
+        assert_eq!(names().await, [name(0, KEPT), name(0, LEFT), name(9, LEFT)]);
+        // Until it is deleted.
+        log.delete_partition(key(0)).await.unwrap();
+        log.checkpoint().await.unwrap();
+        assert_eq!(names().await, [name(9, LEFT)]);
         log.close().await.unwrap();
     });
 }
@@ -87,7 +101,7 @@ fn a_removed_segment_is_lost_and_appends_go_on_behind_it() {
             }
         });
         simulate(3, &disk, async move {
-            disk::remove_file(&folder().join(KEPT)).await.unwrap();
+            disk::remove_file(&folder().join(name(0, KEPT))).await.unwrap();
             let (states, boot) = states().await;
             let log = open_with(states, boot + 1).await.unwrap();
             let partition = log.partition(key(0)).unwrap();

@@ -99,6 +99,18 @@ pub(crate) fn key(partition: u32) -> PartitionKey {
     PartitionKey { topic: TopicId([7; 16]), partition: PartitionIndex(partition) }
 }
 
+/// Names of the files of a partition's segments.
+pub(crate) async fn segments_of(disk: &Path, partition: u32) -> Vec<String> {
+    let start = format!("{}-{partition:06}-", key(partition).topic.to_hex());
+    let segments = disk.join("segments");
+    let mut found = Vec::new();
+    for folder in shards::disk::list_dir(&segments).await.unwrap() {
+        let entries = shards::disk::list_dir(&segments.join(folder.name)).await.unwrap();
+        found.extend(entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(&start)));
+    }
+    found
+}
+
 pub(crate) fn create(log: &ShardLog, partition: u32) -> PartitionLog {
     log.create_partition(key(partition), PartitionOptions::default()).unwrap()
 }

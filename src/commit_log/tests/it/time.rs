@@ -177,7 +177,7 @@ fn one_block(offset: u64) -> Vec<u8> {
 
 /// Makes the file of a segment with its header, its index, and the batches around `wanted`.
 async fn make_segment(path: &Path, base: u64, wanted: &[u64]) {
-    let file = File::open(path, OpenOptions::creating_new().with_parents()).await.unwrap();
+    let file = File::open(path, OpenOptions::creating_new()).await.unwrap();
     let mut block = buffer::allocate(BLOCK_BYTES);
     SegmentHeader { partition: key(0), base_offset: Offset(base), storage_id: 1, incarnation: 1 }.encode(&mut block);
     file.write_at(0, block.freeze()).await.unwrap();
@@ -205,13 +205,14 @@ fn a_hundred_gigabytes_are_searched_by_one_index_and_one_read() {
     let disk = Disk::new(DiskOptions { capacity_bytes: 1 << 40, ..DiskOptions::default() });
     simulate(1, &disk, async move {
         let data: Arc<Path> = Arc::from(Path::new("/data"));
-        let folder: PathBuf = data.join("topics").join(key(0).topic.to_hex()).join("000000");
+        // Where the partition's files are.
+        let folder: PathBuf = data.join("segments/03");
         disk::create_dir_all(&folder).await.unwrap();
         let mut state = PartitionState::new(key(0), 0, PartitionOptions::default(), Offset(0));
         state.epochs.begin(LeaderEpoch(1), Offset(0));
         for number in 0..SEGMENTS {
             let base = number * BATCHES;
-            make_segment(&folder.join(format!("{base:020}.seg")), base, &wanted).await;
+            make_segment(&folder.join(format!("{}-000000-{base:020}.seg", key(0).topic.to_hex())), base, &wanted).await;
             state.segments.push(SegmentState {
                 disk: data.clone(),
                 base: Offset(base),
