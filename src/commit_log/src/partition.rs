@@ -108,6 +108,8 @@ pub(crate) struct SealedSegment {
     pub(crate) created_ms: i64,
     /// See [`SegmentState::tombstones_since_ms`].
     pub(crate) tombstones_since_ms: Option<i64>,
+    /// See [`ActiveSegment::known_by`].
+    pub(crate) known_by: u64,
 }
 
 impl SealedSegment {
@@ -142,6 +144,9 @@ pub(crate) struct ActiveSegment {
     pub(crate) max_timestamp_ms: i64,
     /// A direct-start note for it stands in the log since the last checkpoint.
     pub(crate) noted: bool,
+    /// The first checkpoint that is sure to know what went straight into the file; 0 when nothing did. Until it is written only a scan of the file
+    /// tells recovery of those batches' producers.
+    pub(crate) known_by: u64,
 }
 
 #[derive(Debug)]
@@ -234,6 +239,7 @@ impl Inner {
                     created_ms: segment.created_ms,
                     max_timestamp_ms: segment.max_timestamp_ms,
                     noted: false,
+                    known_by: 0,
                 });
                 continue;
             }
@@ -245,6 +251,7 @@ impl Inner {
                 max_timestamp_ms: segment.max_timestamp_ms,
                 created_ms: segment.created_ms,
                 tombstones_since_ms: segment.tombstones_since_ms,
+                known_by: 0,
             });
         }
         inner

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use shards::{disk, executor};
 use wire::{Offset, PartitionKey};
 
+use crate::compaction::superseded;
 use crate::directory::partition_path;
 use crate::failure::LogFailed;
 use crate::format::record::{Entry, Record};
@@ -48,7 +49,13 @@ async fn remove_below(shard: &Rc<Shard>, partition: &Rc<Partition>, to: Offset) 
                 _ => return Ok(()),
             }
         };
-        remove_segment(shard, partition, &segment).await?;
+        let is_scanned = segment.known_by > shard.checkpoint_number.get() && !partition.inner.borrow().producers.is_empty();
+        if is_scanned {
+            // What its batches say of their producers stands nowhere else yet, and a producer is remembered longer than its batches.
+            superseded::leave_until(shard, partition, segment.known_by, segment);
+        } else {
+            remove_segment(shard, partition, &segment).await?;
+        }
         executor::yield_if_needed().await;
     }
 }

@@ -88,6 +88,7 @@ pub(crate) fn reserve(
             created_ms: now_ms,
             max_timestamp_ms: i64::MIN,
             noted: false,
+            known_by: 0,
         }
     });
     assert_eq!(active.reserved_end, first.base, "a segment holds its offsets without a hole");
@@ -133,6 +134,7 @@ pub(crate) fn seal(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner) 
         max_timestamp_ms: active.max_timestamp_ms,
         created_ms: active.created_ms,
         tombstones_since_ms: None,
+        known_by: active.known_by,
     });
     shard.seal_later(Sealing { partition: partition.clone(), file: active.file, end });
 }

@@ -36,6 +36,7 @@ pub(crate) fn sealed(made: &Made, created_ms: i64, tombstones_since_ms: Option<i
         max_timestamp_ms: made.index.max_timestamp_ms(),
         created_ms,
         tombstones_since_ms,
+        known_by: 0,
     }
 }
 
