@@ -241,10 +241,13 @@ fn take(shard: &Rc<Shard>, partition: &Rc<Partition>, now_ms: i64) -> Job {
         buffers.push((buffer, range));
     }
     cache_pending(&mut inner, queued_bytes, earlier_count, &lengths, &buffers);
-    let note = place.unnoted.then(|| {
-        inner.active.as_mut().expect("the place is in the active segment").noted = true;
-        shard.push_record(Record { key: partition.key, entry: Entry::DirectStart(place.start(first_offset)) })
-    });
+    let active = inner.active.as_mut().expect("the place is in the active segment");
+    active.noted = true;
+    // The one that may be under way has perhaps taken this partition's state already.
+    active.known_by = shard.checkpoint_number.get() + 2;
+    let note = place
+        .unnoted
+        .then(|| shard.push_record(Record { key: partition.key, entry: Entry::DirectStart(place.start(first_offset)) }));
     let buffers = buffers.into_iter().map(|(buffer, _)| buffer).collect();
     Job { number, place, buffers, end, queued_bytes, note }
 }

@@ -116,6 +116,8 @@ pub(crate) struct SealedSegment {
     pub(crate) sealed_ms: i64,
     /// See [`SegmentState::tombstones_since_ms`].
     pub(crate) tombstones_since_ms: Option<i64>,
+    /// See [`ActiveSegment::known_by`].
+    pub(crate) known_by: u64,
 }
 
 impl SealedSegment {
@@ -149,6 +151,9 @@ pub(crate) struct ActiveSegment {
     pub(crate) max_timestamp_ms: i64,
     /// A direct-start note for it stands in the log since the last checkpoint.
     pub(crate) noted: bool,
+    /// The first checkpoint that is sure to know what went straight into the file; 0 when nothing did. Until it is written only a scan of the file
+    /// tells recovery of those batches' producers.
+    pub(crate) known_by: u64,
 }
 
 #[derive(Debug)]
@@ -250,6 +255,7 @@ impl Inner {
                     flushed_position: segment.end_position,
                     max_timestamp_ms: segment.max_timestamp_ms,
                     noted: false,
+                    known_by: 0,
                 });
                 continue;
             }
@@ -261,6 +267,7 @@ impl Inner {
                 max_timestamp_ms: segment.max_timestamp_ms,
                 sealed_ms: if segment.sealed { segment.aged_from_ms } else { clock::wall_ms() },
                 tombstones_since_ms: segment.tombstones_since_ms,
+                known_by: 0,
             });
         }
         inner

@@ -10,6 +10,7 @@ use shards::disk::DiskError;
 use shards::executor;
 use wire::{Offset, PartitionKey};
 
+use crate::compaction::superseded;
 use crate::failure::LogFailed;
 use crate::format::record::{Entry, Record};
 use crate::inventory::Expired;
@@ -101,6 +102,11 @@ async fn trim(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Result<(), LogFai
         partition.trimming.set(false);
         take_below(shard, partition, &mut inner)
     };
+    // What the batches of a segment say of their producers may stand nowhere else yet, and a producer is remembered longer than its batches.
+    let names_producers = !partition.inner.borrow().producers.is_empty();
+    let is_scanned = |segment: &SealedSegment| names_producers && segment.known_by > shard.checkpoint_number.get();
+    let (scanned, segments): (Vec<_>, Vec<_>) = segments.into_iter().partition(is_scanned);
+    scanned.into_iter().for_each(|segment| superseded::leave_until(shard, partition, segment.known_by, segment));
     if segments.is_empty() {
         return Ok(());
     }

@@ -88,6 +88,7 @@ pub(crate) fn reserve(
             flushed_position: BLOCK_BYTES as u64,
             max_timestamp_ms: i64::MIN,
             noted: false,
+            known_by: 0,
         }
     });
     assert_eq!(active.reserved_end, first.base, "a segment holds its offsets without a hole");
@@ -152,6 +153,7 @@ pub(crate) fn seal(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner) 
         max_timestamp_ms: active.max_timestamp_ms,
         sealed_ms,
         tombstones_since_ms: None,
+        known_by: active.known_by,
     });
     if active.file.index_start == active.file.key.base {
         // Found there until it is in the file.

@@ -93,7 +93,7 @@ pub(crate) struct Shard {
     pub(crate) files: FileCache,
     pub(crate) reads: ReadCache,
     pub(crate) indexes: IndexCache,
-    /// Files of segments that compaction has replaced.
+    /// Files of segments that compaction has replaced, or that the log start has passed, and that recovery may still have to look at.
     pub(crate) superseded: RefCell<Superseded>,
     /// One compaction at a time.
     pub(crate) compaction_turn: Semaphore,
@@ -136,6 +136,14 @@ impl std::fmt::Debug for Shard {
 }
 
 impl Shard {
+    /// Has a checkpoint written soon. A log that is being closed writes its last one in any case.
+    pub(crate) fn want_checkpoint(&self) {
+        if !self.closing.get() {
+            self.checkpoint_wanted.set(true);
+            self.checkpoint_work.notify_waiters();
+        }
+    }
+
     /// Whether an append of `bytes` may enter the queue.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), AppendError> {
         let refused = if let Some(failed) = self.failure.get() {

@@ -227,7 +227,7 @@ impl ShardLog {
         self.shard.counters.histograms()
     }
 
-    /// Whether files that compaction has replaced wait for checkpoints to be removed.
+    /// Whether files that compaction has replaced, or the log start has passed, wait for checkpoints to be removed.
     pub fn has_superseded(&self) -> bool {
         !self.shard.superseded.borrow().is_empty()
     }

@@ -36,6 +36,7 @@ pub(crate) fn sealed(made: &Made, sealed_ms: i64, tombstones_since_ms: Option<i6
         max_timestamp_ms: made.index.max_timestamp_ms(),
         sealed_ms,
         tombstones_since_ms,
+        known_by: 0,
     }
 }
 

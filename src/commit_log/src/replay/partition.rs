@@ -56,6 +56,8 @@ pub(super) struct Replaying {
     was_lossy: bool,
     runs: Vec<Run>,
     noted: Vec<Noted>,
+    /// Segments that compaction has put into others since the checkpoint: only what they say of producers is asked for.
+    replaced: Vec<SegmentToScan>,
     copies: Vec<Copy>,
     producers: Recovering,
     /// Everything below was acknowledged.
@@ -65,10 +67,10 @@ pub(super) struct Replaying {
 
 impl Replaying {
     pub(super) fn new(mut state: PartitionState) -> Self {
-        let (runs, noted, copies) = (Vec::new(), Vec::new(), Vec::new());
+        let (runs, noted, replaced, copies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let was_lossy = state.lossy;
         let producers = Recovering::new(std::mem::take(&mut state.producers));
-        Self { state, suspect: false, was_lossy, runs, noted, copies, producers, committed: Offset(0), touched: false }
+        Self { state, suspect: false, was_lossy, runs, noted, replaced, copies, producers, committed: Offset(0), touched: false }
     }
 
     /// What nothing says the beginning of.
@@ -158,6 +160,8 @@ impl Replaying {
         self.producers.truncate(to);
         self.cut_runs(to);
         self.noted.retain(|noted| noted.base < to);
+        self.replaced.retain(|replaced| replaced.base < to);
+        self.replaced.iter_mut().for_each(|replaced| replaced.bound = replaced.bound.min(to));
         for noted in &mut self.noted {
             noted.bound = noted.bound.min(to);
             noted.told.offset = noted.told.offset.min(to);
@@ -254,6 +258,10 @@ impl Replaying {
     pub(super) fn compacted(&mut self, made: CompactedSegment, disk: &Arc<Path>) {
         self.touched = true;
         let is_source = |base: Offset| (made.base..made.end).contains(&base);
+        // Their files stay until a checkpoint knows what their batches say of producers.
+        let sources = self.noted.iter().filter(|noted| is_source(noted.base)).filter_map(|noted| self.scan(noted));
+        let sources: Vec<_> = sources.map(|scan| SegmentToScan { bound: scan.bound.min(made.end), ..scan }).collect();
+        self.replaced.extend(sources);
         let segments = &mut self.state.segments;
         let is_same = |segment: &&SegmentState| segment.base == made.base && segment.generation == made.generation;
         // Where only something became known of a segment, it stays on its disk.
@@ -288,27 +296,33 @@ impl Replaying {
     }
 
     pub(super) fn scans(&self) -> impl Iterator<Item = SegmentToScan> {
+        self.noted.iter().filter_map(move |noted| self.scan(noted)).chain(self.replaced.iter().cloned())
+    }
+
+    fn scan(&self, noted: &Noted) -> Option<SegmentToScan> {
         let segments = &self.state.segments;
-        self.noted.iter().filter_map(move |noted| {
-            let at = segments.iter().position(|segment| segment.base == noted.base)?;
-            if segments[at].end > noted.expected {
-                return None;
-            }
-            let next = segments.get(at + 1).map_or(Offset(u64::MAX), |next| next.base);
-            Some(SegmentToScan {
-                key: self.state.key,
-                disk: segments[at].disk.clone(),
-                base: noted.base,
-                incarnation: noted.incarnation,
-                from_position: noted.from_position,
-                expected: noted.expected,
-                bound: noted.bound.min(next),
-                committed_position: noted.told.position,
-            })
+        let at = segments.iter().position(|segment| segment.base == noted.base)?;
+        if segments[at].end > noted.expected {
+            return None;
+        }
+        let next = segments.get(at + 1).map_or(Offset(u64::MAX), |next| next.base);
+        Some(SegmentToScan {
+            key: self.state.key,
+            disk: segments[at].disk.clone(),
+            base: noted.base,
+            incarnation: noted.incarnation,
+            from_position: noted.from_position,
+            expected: noted.expected,
+            bound: noted.bound.min(next),
+            committed_position: noted.told.position,
         })
     }
 
     pub(super) fn scanned(&mut self, base: Offset, tail: Option<SegmentTail>) {
+        if self.replaced.iter().any(|replaced| replaced.base == base) {
+            tail.into_iter().for_each(|tail| self.producers.scanned(tail.producers));
+            return;
+        }
         let at = self.state.segments.iter().position(|segment| segment.base == base).expect("the scan was asked for");
         let noted = self.noted.iter().find(|noted| noted.base == base).expect("the scan was asked for");
         let (told, incarnation) = (noted.told, noted.incarnation);

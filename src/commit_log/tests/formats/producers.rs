@@ -1,7 +1,7 @@
 //! Idempotent producers through checkpoint, log and segments.
 
 use commit_log::format::checkpoint::Checkpoint;
-use commit_log::format::record::{Entry, Record, SegmentEnd};
+use commit_log::format::record::{CompactedSegment, Entry, Record, SegmentEnd};
 use commit_log::format::segment::{Run, ScanStop, SegmentTail};
 use commit_log::replay::{RecordAt, Replay, Written};
 use commit_log::{PartitionState, Produced, Producer, Producers, Seen, SegmentState};
@@ -77,16 +77,12 @@ fn a_cut_takes_producers_back_and_what_it_hides_is_not_guessed() {
     assert_eq!(finish(replay, 5), []);
 }
 
-#[test]
-fn batches_that_went_straight_into_a_segment_take_their_place_among_the_others() {
-    let mut replay = Replay::new(disk(), 1, vec![stored()]);
-    let note = SegmentEnd { base: Offset(0), incarnation: 0, position: 8192, offset: Offset(4) };
-    apply(&mut replay, 10, Entry::DirectStart(note));
-    apply(&mut replay, 11, Entry::Batch(&batch_by(7, 0, 6, 6, 1)));
+/// Producer 7's next two sequences, straight into the segment behind what the checkpoint knows.
+fn direct_tail() -> SegmentTail {
     let mut producers = Seen::default();
     let direct = BatchHeader::decode(&batch_by(7, 0, 4, 4, 2)).unwrap();
     producers.add(Produced::of(&direct).unwrap(), Offset(4));
-    let tail = SegmentTail {
+    SegmentTail {
         from_position: 8192,
         runs: vec![Run { start: Offset(4), end: Offset(6), position: 8192, end_position: 12_288 }],
         max_timestamp_ms: 1,
@@ -94,13 +90,48 @@ fn batches_that_went_straight_into_a_segment_take_their_place_among_the_others()
         producers,
         stop: ScanStop::End,
         torn_inside_block: false,
-    };
-    replay.scanned(key(1), Offset(0), Some(tail));
+    }
+}
+
+#[test]
+fn batches_that_went_straight_into_a_segment_take_their_place_among_the_others() {
+    let mut replay = Replay::new(disk(), 1, vec![stored()]);
+    let note = SegmentEnd { base: Offset(0), incarnation: 0, position: 8192, offset: Offset(4) };
+    apply(&mut replay, 10, Entry::DirectStart(note));
+    apply(&mut replay, 11, Entry::Batch(&batch_by(7, 0, 6, 6, 1)));
+    replay.scanned(key(1), Offset(0), Some(direct_tail()));
     let state = replay.finish().partitions.into_values().next().unwrap().complete(&[], 1_000);
     // Nothing was written here, so the log ends behind the segment.
     let batches: Vec<_> =
         state.producers.known()[0].batches().map(|batch| (batch.base_offset.0, batch.base_sequence.0)).collect();
     assert_eq!((state.end(), batches), (Offset(6), vec![(0, 0), (2, 2), (4, 4)]));
+}
+
+/// Power cuts: compaction put a segment into another one before a checkpoint knew what had gone straight into it.
+#[test]
+fn a_segment_that_compaction_has_replaced_still_tells_of_producers() {
+    let mut replay = Replay::new(disk(), 1, vec![stored()]);
+    let note = SegmentEnd { base: Offset(0), incarnation: 5, position: 8192, offset: Offset(4) };
+    apply(&mut replay, 10, Entry::DirectStart(note));
+    apply(&mut replay, 11, Entry::DirectEnd(SegmentEnd { position: 12_288, offset: Offset(6), ..note }));
+    let made = CompactedSegment {
+        base: Offset(0),
+        end: Offset(6),
+        generation: 1,
+        end_position: 8192,
+        max_timestamp_ms: 1,
+        tombstones_since_ms: None,
+    };
+    apply(&mut replay, 12, Entry::Compacted(made));
+    let scans: Vec<_> =
+        replay.scans().into_iter().map(|scan| (scan.base, scan.incarnation, scan.from_position, scan.bound)).collect();
+    assert_eq!(scans, [(Offset(0), 5, 8192, Offset(6))]);
+    replay.scanned(key(1), Offset(0), Some(direct_tail()));
+    let state = replay.finish().partitions.into_values().next().unwrap().complete(&[], 1_000);
+    let batches: Vec<_> =
+        state.producers.known()[0].batches().map(|batch| (batch.base_offset.0, batch.base_sequence.0)).collect();
+    assert_eq!((state.segments.len(), state.segments[0].generation, state.segments[0].end_position), (1, 1, 8192));
+    assert_eq!(batches, [(0, 0), (2, 2), (4, 4)]);
 }
 
 #[test]

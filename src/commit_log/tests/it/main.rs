@@ -7,6 +7,7 @@ mod compaction;
 mod directories;
 mod faults;
 mod inventory;
+mod producers;
 mod recovery;
 mod retention;
 mod scrub;
