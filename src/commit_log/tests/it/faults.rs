@@ -82,6 +82,8 @@ fn a_failed_write_stops_the_shard_and_nothing_is_acknowledged_after_it() {
             let log = open(&data(), small_options()).await;
             let partition = create(&log, 0);
             append(&partition, 1, 1, size).await;
+            // The log's files that are made ahead are there: the next write into one is the append's.
+            shards::clock::sleep(Duration::from_secs(1)).await;
             faulty.inject(Fault::once(target, FaultKind::Errno(EIO)).on(place));
             let (header, bytes) = batch(2, 1, size, 0);
             let appended = partition.append(header, bytes.clone(), LeaderEpoch(1), None).unwrap();

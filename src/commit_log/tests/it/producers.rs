@@ -1,6 +1,6 @@
 //! Idempotent producers through crashes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use commit_log::{PartitionLog, PartitionOptions};
@@ -44,7 +44,7 @@ fn a_producer_is_remembered_when_retention_has_removed_its_batches() {
         log.close().await.unwrap();
     });
     let mut removed_at_crash = 0;
-    for count in (1..200).step_by(2) {
+    for count in (1..600).step_by(3) {
         let disk = before.fork();
         crash_at(count, &disk, async {
             let log = open(Path::new("/data"), small_options()).await;
@@ -89,7 +89,9 @@ fn files_below_the_log_start_are_removed_without_anybody_asking_for_a_checkpoint
         clock::sleep(Duration::from_secs(5)).await;
         assert!(!log.has_superseded());
         let is_segment = |path: &Path| path.extension().is_some_and(|extension| extension == "seg");
-        assert_eq!(files.files().into_iter().filter(|(path, _)| is_segment(path)).count(), partition.segments().len());
+        let left: Vec<_> = files.files().into_iter().map(|(path, _)| path).filter(|path| is_segment(path)).collect();
+        let of_the_rest = |path: &PathBuf| path.to_string_lossy().ends_with("00000000000000000006.seg");
+        assert!(left.len() == 1 && of_the_rest(&left[0]), "{left:?}");
         assert_eq!(send(&partition).await, (true, 0));
         log.close().await.unwrap();
     });
