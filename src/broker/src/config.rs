@@ -151,6 +151,8 @@ pub struct Memory {
     pub tail_cache_bytes: Auto<ByteSize>,
     /// Blocks read from segments and kept for other readers, for each shard.
     pub read_cache_bytes: ByteSize,
+    /// Keys of a partition that is being compacted, for each shard. With more keys it takes several passes.
+    pub compaction_bytes: ByteSize,
     /// Registered memory for direct I/O, for each shard.
     pub io_bytes: Auto<ByteSize>,
 }
@@ -169,6 +171,10 @@ pub struct Log {
     pub free_bytes_resume: ByteSize,
     /// A relaxed topic's messages are on stable storage within this time.
     pub relaxed_within: Span,
+    /// How often each shard looks for partitions to compact.
+    pub compaction_interval: Span,
+    /// What compaction reads and writes in a second, for each shard.
+    pub compaction_bytes_per_second: ByteSize,
     /// Segment file handles one shard keeps open.
     pub open_files_max: Auto<u32>,
     /// The file `corelane tune iobench` wrote; empty means `io.toml` in each disk's folder, if there.
@@ -270,6 +276,7 @@ impl Default for Memory {
             unflushed_bytes: Auto::Auto,
             tail_cache_bytes: Auto::Auto,
             read_cache_bytes: ByteSize::mib(32),
+            compaction_bytes: ByteSize(commit_log::limits::COMPACTION_TABLE_BYTES_MAX_DEFAULT),
             io_bytes: Auto::Auto,
         }
     }
@@ -283,6 +290,8 @@ impl Default for Log {
             free_bytes_min: ByteSize::mib(1024),
             free_bytes_resume: ByteSize::mib(2048),
             relaxed_within: Span::milliseconds(50),
+            compaction_interval: Span::seconds(15),
+            compaction_bytes_per_second: ByteSize(commit_log::limits::COMPACTION_BYTES_PER_SECOND_DEFAULT),
             open_files_max: Auto::Auto,
             io_profile: PathBuf::new(),
         }

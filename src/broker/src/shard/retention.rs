@@ -17,7 +17,7 @@ pub(super) async fn run(shard: Rc<Shard>) {
         let partitions: Vec<Rc<Partition>> = shard.partitions.borrow().values().cloned().collect();
         for partition in partitions {
             let config = shard.topics.borrow().get(partition.key.topic).map(|entry| entry.topic.config.clone());
-            let Some(config) = config else { continue };
+            let Some(config) = config.filter(|config| config.cleanup.deletes()) else { continue };
             let segments = partition.log.segments();
             let marks = partition.log.watermarks();
             if let Some(start) = new_start(&segments, partition.log.size_bytes(), &config, clock::wall_ms())
