@@ -7,4 +7,5 @@ mod hostile_bytes;
 mod operations;
 mod properties;
 mod rebalance;
+mod requests;
 mod world;

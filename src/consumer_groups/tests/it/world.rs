@@ -134,6 +134,12 @@ impl World {
         Token(self.tokens)
     }
 
+    /// The reply to that request, if it has been given.
+    pub(crate) fn take_reply(&mut self, token: Token) -> Option<Reply> {
+        let place = self.held.iter().position(|(_, of, _)| *of == token)?;
+        Some(self.held.remove(place).2)
+    }
+
     /// Makes the log durable up to so many batches, and delivers what waited for it.
     pub(crate) fn make_durable(&mut self, batches: usize) {
         self.durable = batches.clamp(self.durable, self.log.len());
@@ -431,6 +437,12 @@ impl World {
 
     pub(crate) fn check_replay(&self) {
         assert_eq!(everything(&self.replayed()), everything(&self.coordinator), "the log gives the state");
+    }
+
+    /// From here on offsets may be gone.
+    pub(crate) fn let_offsets_go(&mut self) {
+        self.seen.clear();
+        self.answered.clear();
     }
 
     /// What must hold at every moment.
