@@ -126,7 +126,16 @@ pub(crate) fn landings(shard: &Shard, header: &FrameHeader, body: &[u8]) -> Vec<
     landings
 }
 
-/// Cuts the batches of `part` off `attached` and checks each: header, payload checksum, message size. All are good, or none is taken.
+/// What a topic allows.
+#[derive(Clone, Copy)]
+struct Allowed {
+    message_bytes_max: u32,
+    /// Each record needs a key: without one nothing would ever supersede it.
+    keys_only: bool,
+}
+
+/// Cuts the batches of `part` off `attached` and checks each: header, payload checksum, message size, keys where a topic is compacted. All are good,
+/// or none is taken.
 async fn checked_batches(
     shard: &Shard,
     key: PartitionKey,
@@ -137,7 +146,7 @@ async fn checked_batches(
     if part.batch_lengths.is_empty() {
         return Err((ErrorCode::InvalidRequest, "no batch is given for this partition".to_owned()));
     }
-    let message_bytes_max = {
+    let allowed = {
         let topics = shard.topics.borrow();
         let topic = topics.get(key.topic).map(|entry| &entry.topic);
         if let Some(internal) = topic.filter(|topic| topic.is_internal()) {
@@ -146,18 +155,21 @@ async fn checked_batches(
                 format!("{} is the broker's own: it can be read, not written", internal.name),
             ));
         }
-        topic.map_or(u32::MAX, |topic| topic.config.message_bytes_max)
+        topic.map_or(Allowed { message_bytes_max: u32::MAX, keys_only: false }, |topic| Allowed {
+            message_bytes_max: topic.config.message_bytes_max,
+            keys_only: topic.config.cleanup.compacts(),
+        })
     };
     let mut batches = Vec::with_capacity(taken.len());
     for bytes in taken {
-        let header = check_batch(&bytes, message_bytes_max)?;
+        let header = check_batch(&bytes, allowed)?;
         batches.push((header, bytes));
         executor::yield_if_needed().await;
     }
     Ok(batches)
 }
 
-fn check_batch(bytes: &Shared, message_bytes_max: u32) -> Result<BatchHeader, (ErrorCode, String)> {
+fn check_batch(bytes: &Shared, allowed: Allowed) -> Result<BatchHeader, (ErrorCode, String)> {
     let refuse = |error: BatchError| {
         let damaged = matches!(error, BatchError::HeaderCrc { .. } | BatchError::PayloadCrc { .. });
         (if damaged { ErrorCode::CorruptBatch } else { ErrorCode::InvalidBatch }, error.to_string())
@@ -170,10 +182,29 @@ fn check_batch(bytes: &Shared, message_bytes_max: u32) -> Result<BatchHeader, (E
     }
     wire::verify_payload(&header, bytes).map_err(refuse)?;
     // Only a payload above the limit can hold a message above it: the usual batch is not looked into.
-    if header.uncompressed_length_bytes > message_bytes_max {
-        check_messages(&header, bytes, message_bytes_max)?;
+    if header.uncompressed_length_bytes > allowed.message_bytes_max {
+        check_messages(&header, bytes, allowed.message_bytes_max)?;
+    }
+    if allowed.keys_only {
+        check_keys(&header, bytes)?;
     }
     Ok(header)
+}
+
+/// Looks for the key of every record. A topic that is not compacted does not pay for it.
+fn check_keys(header: &BatchHeader, bytes: &Shared) -> Result<(), (ErrorCode, String)> {
+    if header.payload_kind != PayloadKind::Records {
+        let message = "the topic is compacted: its batches are of native records, whose keys the broker can read".to_owned();
+        return Err((ErrorCode::InvalidBatch, message));
+    }
+    let view = BatchView::new(bytes).map_err(|error| (ErrorCode::InvalidBatch, error.to_string()))?;
+    match view.records().position(|record| record.key.is_none()) {
+        None => Ok(()),
+        Some(index) => {
+            let message = format!("record {index} of the batch has no key: the topic is compacted, and only keys are");
+            Err((ErrorCode::InvalidBatch, message))
+        }
+    }
 }
 
 /// Finds a message above the limit in a large batch.

@@ -151,6 +151,8 @@ pub struct Memory {
     pub tail_cache_bytes: Auto<ByteSize>,
     /// Blocks read from segments and kept for other readers, for each shard.
     pub read_cache_bytes: ByteSize,
+    /// Keys of a partition that is being compacted, for each shard. With more keys it takes several passes.
+    pub compaction_bytes: ByteSize,
     /// Registered memory for direct I/O, for each shard.
     pub io_bytes: Auto<ByteSize>,
 }
@@ -171,6 +173,10 @@ pub struct Log {
     pub relaxed_within: Span,
     /// An idempotent producer that appends nothing to a partition for this long is forgotten there.
     pub producers_kept: Span,
+    /// How often each shard looks for partitions to compact.
+    pub compaction_interval: Span,
+    /// What compaction reads and writes in a second, for each shard.
+    pub compaction_bytes_per_second: ByteSize,
     /// Segment file handles one shard keeps open.
     pub open_files_max: Auto<u32>,
     /// The file `corelane tune iobench` wrote; empty means `io.toml` in each disk's folder, if there.
@@ -272,6 +278,7 @@ impl Default for Memory {
             unflushed_bytes: Auto::Auto,
             tail_cache_bytes: Auto::Auto,
             read_cache_bytes: ByteSize::mib(32),
+            compaction_bytes: ByteSize(commit_log::limits::COMPACTION_TABLE_BYTES_MAX_DEFAULT),
             io_bytes: Auto::Auto,
         }
     }
@@ -286,6 +293,8 @@ impl Default for Log {
             free_bytes_resume: ByteSize::mib(2048),
             relaxed_within: Span::milliseconds(50),
             producers_kept: Span::milliseconds(commit_log::limits::PRODUCER_IDLE_MS_MAX_DEFAULT),
+            compaction_interval: Span::seconds(15),
+            compaction_bytes_per_second: ByteSize(commit_log::limits::COMPACTION_BYTES_PER_SECOND_DEFAULT),
             open_files_max: Auto::Auto,
             io_profile: PathBuf::new(),
         }

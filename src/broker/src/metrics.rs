@@ -7,7 +7,11 @@ mod prometheus;
 
 pub(crate) use prometheus::render;
 
-use crate::{counters::TopicCounters, metadata::Topic, shard::Shard};
+use crate::{
+    counters::TopicCounters,
+    metadata::Topic,
+    shard::{Shard, compaction::CompactionLevels},
+};
 use commit_log::{LogHistograms, LogStats};
 use rustix::time::{ClockId, clock_gettime};
 use shards::clock::{self, Monotonic};
@@ -46,6 +50,7 @@ pub(crate) struct ShardSnapshot {
     pub(crate) in_flight_bytes: usize,
     pub(crate) reply_bytes: usize,
     pub(crate) buffer_bytes: usize,
+    pub(crate) compaction: CompactionLevels,
     /// Bytes of its partitions on disk.
     pub(crate) log_bytes: u64,
     pub(crate) lossy_partitions: u64,
@@ -126,6 +131,7 @@ impl Meter {
             in_flight_bytes: shard.in_flight.used(),
             reply_bytes: shard.reply_bytes.used(),
             buffer_bytes: shards::buffer::allocated_bytes(),
+            compaction: shard.compaction.get(),
             log_bytes: self.sizes.0,
             lossy_partitions: self.sizes.1,
             topic_count: shard.topics.borrow().len(),

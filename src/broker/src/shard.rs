@@ -2,6 +2,7 @@
 //!
 //! Only its own thread touches it. Futures hold it by `Rc`; no borrow of a cell lives across an await.
 
+pub(crate) mod compaction;
 pub(crate) mod retention;
 pub(crate) mod serve;
 mod sweeper;
@@ -64,6 +65,7 @@ pub(crate) struct Shard {
     pub(crate) reply_bytes: Gate,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) counters: ShardCounters,
+    pub(crate) compaction: Cell<compaction::CompactionLevels>,
     /// Requests of clients that the metadata thread has not answered.
     pub(crate) asked: RefCell<HashMap<u64, OneshotSender<Asked>>>,
     next_ticket: Cell<u64>,
@@ -116,6 +118,7 @@ impl Shard {
             reply_bytes: Gate::new(reply_bytes),
             connections: RefCell::default(),
             counters: ShardCounters::default(),
+            compaction: Cell::default(),
             asked: RefCell::default(),
             next_ticket: Cell::new(0),
             stopping: Cell::new(false),

@@ -45,8 +45,8 @@ pub const SCRUB_PAUSE_MS_DEFAULT: u64 = 3_600_000;
 /// gets of a topic whose keys change by a megabyte a second.
 pub const COMPACTION_BYTES_PER_SECOND_DEFAULT: u64 = 64 * MIB;
 
-/// Memory for the keys of one pass: two million, of 24 bytes each, and as much again as half of them while it grows.
-pub const COMPACTION_TABLE_BYTES_MAX_DEFAULT: u64 = 96 * MIB;
+/// Memory for the keys of one pass: 900,000, in 24 MiB, beside the 12 MiB from which the table grows to that size.
+pub const COMPACTION_TABLE_BYTES_MAX_DEFAULT: u64 = 36 * MIB;
 
 /// Largest segment file that is read. A batch that opens a segment may exceed the configured size; nothing exceeds this.
 pub const SEGMENT_FILE_BYTES_MAX: u64 = 4096 * MIB;

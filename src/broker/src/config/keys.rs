@@ -78,6 +78,11 @@ pub(super) const KEYS: &[Key] = &[
     key("memory", "read_cache_bytes", "blocks read from segments and kept for other readers, for each shard"),
     key(
         "memory",
+        "compaction_bytes",
+        "keys of a partition that is being compacted, for each shard; with more it takes several passes",
+    ),
+    key(
+        "memory",
         "io_bytes",
         "registered memory for direct I/O, for each shard; counts three times against RLIMIT_MEMLOCK; auto: one and a half tail caches, as far as that allows",
     ),
@@ -87,6 +92,8 @@ pub(super) const KEYS: &[Key] = &[
     key("log", "free_bytes_resume", "above this much free disk producers are let in again"),
     key("log", "relaxed_within", "messages of relaxed topics are on stable storage within this time"),
     key("log", "producers_kept", "an idempotent producer that appends nothing to a partition for this long is forgotten there"),
+    key("log", "compaction_interval", "how often each shard looks for partitions to compact"),
+    key("log", "compaction_bytes_per_second", "what compaction reads and writes in a second, for each shard"),
     key("log", "open_files_max", "segment file handles one shard keeps open; auto: what RLIMIT_NOFILE allows"),
     key("log", "io_profile", "written by `corelane tune iobench`; empty: io.toml in each disk's folder, if there"),
     key("groups", "partitions", "partitions of `__groups` when it is made: its coordinators are spread over the shards"),

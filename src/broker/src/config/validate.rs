@@ -89,6 +89,7 @@ impl Config {
             let max = if let Auto::Set(unflushed) = memory.unflushed_bytes { unflushed.0 } else { ceiling };
             size("memory.tail_cache_bytes", bytes, 0, max)?;
         }
+        size("memory.compaction_bytes", memory.compaction_bytes, MIB, ceiling)?;
         size("memory.read_cache_bytes", memory.read_cache_bytes, 0, ceiling)?;
         if let Auto::Set(bytes) = memory.io_bytes {
             size("memory.io_bytes", bytes, MIB, 1 << 30)?;
@@ -105,6 +106,8 @@ impl Config {
         size("log.wal_bytes_max", log.wal_bytes_max, 3 * log.wal_file_bytes.0, 1 << 40)?;
         size("log.free_bytes_min", log.free_bytes_min, 0, 1 << 50)?;
         size("log.free_bytes_resume", log.free_bytes_resume, log.free_bytes_min.0, 1 << 50)?;
+        span("log.compaction_interval", log.compaction_interval, 100, 24 * 3_600_000)?;
+        size("log.compaction_bytes_per_second", log.compaction_bytes_per_second, MIB, 1 << 40)?;
         span("log.relaxed_within", log.relaxed_within, 1, 60_000)?;
         // Less, and a retry could come too late to be recognised.
         span("log.producers_kept", log.producers_kept, 600_000, 366 * 86_400_000)?;

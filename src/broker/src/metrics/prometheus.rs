@@ -78,6 +78,21 @@ const FAMILIES: &[Family] = &[
     counter("corelane_scrubbed_bytes_total", "Bytes of sealed segments read again and checked.", |s| s.log.scrubbed_bytes as f64),
     counter("corelane_scrub_passes_total", "Times that all sealed segments were checked.", |s| s.log.scrub_passes as f64),
     counter("corelane_scrub_damaged_ranges_total", "Damaged places found by that.", |s| s.log.scrub_damaged_ranges as f64),
+    counter("corelane_compaction_passes_total", "Passes of compaction over a partition.", |s| s.log.compaction_passes as f64),
+    counter("corelane_compacted_bytes_total", "Bytes of segments that compaction cleaned.", |s| s.log.compacted_bytes as f64),
+    counter("corelane_compaction_written_bytes_total", "Bytes of segments that compaction wrote.", |s| {
+        s.log.compaction_written_bytes as f64
+    }),
+    counter("corelane_compaction_removed_records_total", "Records that compaction removed.", |s| {
+        s.log.compaction_removed_records as f64
+    }),
+    counter("corelane_compaction_damaged_segments_total", "Damaged segments that compaction left as they are.", |s| {
+        s.log.compaction_damaged_segments as f64
+    }),
+    gauge("corelane_compaction_dirty_bytes", "Bytes that compaction may clean.", |s| s.compaction.dirty_bytes as f64),
+    gauge("corelane_compaction_behind_seconds", "For how long the oldest of them may be.", |s| {
+        s.compaction.behind_ms as f64 / 1e3
+    }),
     gauge("corelane_lossy_partitions", "Partitions that may have lost acknowledged data.", |s| s.lossy_partitions as f64),
     gauge("corelane_partitions", "Partitions of the shard.", |s| s.log.partitions as f64),
     gauge("corelane_topics_without_metrics", LEFT_OUT_HELP, |s| s.topics_left_out as f64),

@@ -6,7 +6,7 @@
 //!  end ◄─ close the log ◄─ barrier ◄─ drain: accept no more, answer what is in progress ◄────────────────────┘
 //! ```
 
-use super::{Shard, retention, sweeper, topics_change};
+use super::{Shard, compaction, retention, sweeper, topics_change};
 use crate::{
     ack, admin,
     admission::within,
@@ -213,6 +213,7 @@ async fn open(
     executor::spawn(sweeper::expire_requests(Rc::clone(&shard))).detach();
     executor::spawn(calls::run(Rc::clone(&shard))).detach();
     executor::spawn_background(retention::run(Rc::clone(&shard))).detach();
+    executor::spawn_background(compaction::run(Rc::clone(&shard))).detach();
     Ok(shard)
 }
 

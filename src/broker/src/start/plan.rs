@@ -132,6 +132,8 @@ fn log_options(config: &Config, sizes: &Sizes, boot: u64, own: &ShardDirectory) 
         read_cache_bytes_max: config.memory.read_cache_bytes.0,
         relaxed_flush_ms_max: u64::try_from(config.log.relaxed_within.0.as_millis()).unwrap_or(u64::MAX),
         producer_idle_ms_max: u64::try_from(config.log.producers_kept.0.as_millis()).unwrap_or(u64::MAX),
+        compaction_bytes_per_second: config.log.compaction_bytes_per_second.0,
+        compaction_table_bytes_max: config.memory.compaction_bytes.0,
         open_files_max: sizes.open_files_max as usize,
         free_bytes_min: config.log.free_bytes_min.0,
         free_bytes_resume: config.log.free_bytes_resume.0,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
 #![expect(clippy::disallowed_methods, reason = "the client's side runs on ordinary threads, by the clock of the machine")]
 
+mod compaction;
 mod connections;
 mod delete_records;
 mod disks;

@@ -1,13 +1,13 @@
 //! Replay against a model: whatever was appended, cut and flushed in whatever way comes out, and a second replay comes to the same log.
 //!
 //! The disk is a list of segments, each a list of batches. A history draws appends (through the log or straight into a segment), cuts,
-//! flushes, checkpoints and log starts; a crash may come after any of them, and another in the middle of the recovery.
+//! flushes, checkpoints, log starts and compactions; a crash may come after any of them, and another in the middle of the recovery.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use commit_log::format::record::{Entry, Record, SegmentEnd};
+use commit_log::format::record::{CompactedSegment, Entry, Record, SegmentEnd};
 use commit_log::format::segment::{Run, ScanStop, SegmentTail};
 use commit_log::replay::{RecordAt, Replay, Target, Written};
 use commit_log::{EpochStart, PartitionState, Seen, SegmentState};
@@ -21,11 +21,19 @@ const BOOT: u64 = 1;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Append { count: u32, direct: bool },
+    Append {
+        count: u32,
+        direct: bool,
+    },
     Flush,
     Roll,
     Truncate(prop::sample::Index),
     LogStart(prop::sample::Index),
+    /// Some sealed segments become one, and their batches fewer.
+    Compact {
+        from: prop::sample::Index,
+        count: usize,
+    },
     Checkpoint,
 }
 
@@ -36,6 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Roll),
         2 => any::<prop::sample::Index>().prop_map(Step::Truncate),
         1 => any::<prop::sample::Index>().prop_map(Step::LogStart),
+        2 => (any::<prop::sample::Index>(), 1usize..4).prop_map(|(from, count)| Step::Compact { from, count }),
         2 => Just(Step::Checkpoint),
     ];
     prop::collection::vec(step, 1..40)
@@ -47,7 +56,7 @@ type Batch = (u64, u64, u32);
 /// A partition as the log keeps it: the model, and its segments as they stand on the disk.
 #[derive(Debug, Clone)]
 struct Live {
-    /// Segment files: base to batches.
+    /// Segment files: name to batches.
     files: BTreeMap<u64, Vec<Batch>>,
     /// All records of the log since the checkpoint.
     log: Vec<Owned>,
@@ -59,6 +68,8 @@ struct Live {
     flushed_end: u64,
     segments: Vec<SegmentState>,
     active: Option<u64>,
+    /// Nothing below is cut.
+    compacted_end: u64,
     noted: bool,
     epoch: u32,
 }
@@ -81,6 +92,7 @@ impl Live {
             flushed_end: 0,
             segments: Vec::new(),
             active: None,
+            compacted_end: 0,
             noted: false,
             epoch: 1,
         }
@@ -107,17 +119,14 @@ impl Live {
                 self.log_start = to;
                 self.log.push(Owned::Other(Entry::LogStart(Offset(to))));
                 self.batches.retain(|batch| batch.1 > to);
-                let gone: Vec<u64> = self
-                    .segments
-                    .iter()
-                    .filter(|segment| segment.sealed && segment.end.0 <= to)
-                    .map(|segment| segment.base.0)
-                    .collect();
-                self.segments.retain(|segment| !gone.contains(&segment.base.0));
-                for base in gone {
-                    self.files.remove(&base);
+                let gone: Vec<u64> =
+                    self.segments.iter().filter(|segment| segment.sealed && segment.end.0 <= to).map(name).collect();
+                self.segments.retain(|segment| !gone.contains(&name(segment)));
+                for name in gone {
+                    self.files.remove(&name);
                 }
             }
+            Step::Compact { from, count } => self.compact(from, *count),
             Step::Checkpoint => {
                 self.flush(false);
                 let mut state = PartitionState::new(key(1), BOOT, options(), Offset(self.log_start));
@@ -165,7 +174,8 @@ impl Live {
     }
 
     fn truncate(&mut self, at: &prop::sample::Index) {
-        let starts: Vec<u64> = self.batches.iter().map(|batch| batch.0).filter(|start| *start >= self.log_start).collect();
+        let floor = self.log_start.max(self.compacted_end);
+        let starts: Vec<u64> = self.batches.iter().map(|batch| batch.0).filter(|start| *start >= floor).collect();
         if starts.is_empty() {
             return;
         }
@@ -177,13 +187,63 @@ impl Live {
         self.epoch += 1;
         self.log.push(Owned::Other(Entry::Truncate(Offset(to))));
         for segment in self.segments.iter().filter(|segment| segment.base.0 >= to) {
-            self.files.remove(&segment.base.0);
+            self.files.remove(&name(segment));
         }
         self.segments.retain(|segment| segment.base.0 < to);
         if let Some(last) = self.segments.last_mut() {
             last.end = last.end.min(Offset(to));
         }
     }
+}
+
+impl Live {
+    fn compact(&mut self, from: &prop::sample::Index, count: usize) {
+        let sealed = self.segments.iter().filter(|segment| segment.sealed).count();
+        if sealed == 0 {
+            return;
+        }
+        let first = from.index(sealed);
+        let range = first..(first + count).min(sealed);
+        let sources = self.segments[range.clone()].to_vec();
+        let mut made: Vec<Batch> = Vec::new();
+        for source in &sources {
+            for batch in self.files[&name(source)].iter().filter(|batch| batch.1 <= source.end.0) {
+                match made.last_mut() {
+                    Some(last) if last.2 == batch.2 => last.1 = batch.1,
+                    _ => made.push(*batch),
+                }
+            }
+        }
+        let (base, end) = (sources[0].base, sources[sources.len() - 1].end);
+        let segment = SegmentState {
+            base,
+            end,
+            end_position: 4096 * (1 + made.len() as u64),
+            generation: sources.iter().map(|source| source.generation).max().unwrap() + 1,
+            sealed: true,
+            ..sources[0].clone()
+        };
+        self.log.push(Owned::Other(Entry::Compacted(CompactedSegment {
+            base,
+            end,
+            generation: segment.generation,
+            end_position: segment.end_position,
+            max_timestamp_ms: 0,
+            tombstones_since_ms: None,
+        })));
+        // Those that were there stay for some checkpoints.
+        self.files.insert(name(&segment), made.clone());
+        self.segments.splice(range, [segment]);
+        self.batches.retain(|batch| batch.1 <= base.0 || batch.0 >= end.0);
+        self.batches.extend(made.iter().filter(|batch| batch.1 > self.log_start));
+        self.batches.sort_unstable();
+        self.compacted_end = self.compacted_end.max(end.0);
+    }
+}
+
+/// The name of a segment's file.
+fn name(segment: &SegmentState) -> u64 {
+    segment.base.0 | u64::from(segment.generation) << 32
 }
 
 fn segment(base: u64) -> SegmentState {
@@ -318,7 +378,7 @@ fn recover_without(
 fn content(state: &PartitionState, files: &BTreeMap<u64, Vec<Batch>>) -> Vec<Batch> {
     let mut found = Vec::new();
     for segment in &state.segments {
-        let inside = files[&segment.base.0].iter().filter(|batch| batch.1 <= segment.end.0 && batch.1 > state.log_start.0);
+        let inside = files[&name(segment)].iter().filter(|batch| batch.1 <= segment.end.0 && batch.1 > state.log_start.0);
         found.extend(inside.copied());
     }
     found

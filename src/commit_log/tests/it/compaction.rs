@@ -325,6 +325,7 @@ fn a_damaged_segment_is_left_as_it_is_and_reported() {
         partition.set_high_watermark(partition.watermarks().appended_end);
         let terms = CompactionTerms { tombstone_retention_ms: 0, ..TERMS };
         for _ in 0..3 {
+            fill(&partition, Compression::None, 6, 2).await;
             let done = partition.compact(terms).await.unwrap();
             assert_eq!(done.damaged.len(), 1, "{done:?}");
             assert!(partition.is_lossy());
@@ -362,7 +363,7 @@ fn a_full_disk_ends_a_pass_and_changes_nothing() {
 
 #[test]
 fn readers_retention_truncation_and_deletion_go_on_beside_it() {
-    for seed in 0..12 {
+    for seed in 0..6 {
         let disk = Disk::new(DiskOptions::default());
         simulate(seed, &disk, async move {
             let options = LogOptions { compaction_bytes_per_second: 4 << 20, ..uncached() };
@@ -376,14 +377,14 @@ fn readers_retention_truncation_and_deletion_go_on_beside_it() {
                 let partition = partition.clone();
                 shards::executor::spawn_background(async move { partition.compact(TERMS).await })
             };
-            clock::sleep(Duration::from_millis(20 + 60 * seed)).await;
-            let start = 50 + 10 * seed;
+            clock::sleep(Duration::from_millis(20 + 120 * seed)).await;
+            let start = 50 + 20 * seed;
             match seed % 3 {
                 0 => partition.set_log_start(Offset(start)).await.unwrap(),
                 1 => partition.truncate(high_watermark).await.unwrap(),
                 _ => {}
             }
-            while seed < 9 && partition.compaction_need(TERMS).dirty_since_ms.is_some() {
+            while seed < 5 && partition.compaction_need(TERMS).dirty_since_ms.is_some() {
                 let found = read(&partition, start).await;
                 let newest: BTreeMap<_, _> =
                     found.values().map(|(time, key, value)| (key.clone(), (*time, value.clone()))).collect();
@@ -391,9 +392,9 @@ fn readers_retention_truncation_and_deletion_go_on_beside_it() {
                     whole.range(start..).map(|(_, (time, key, value))| (key.clone(), (*time, value.clone()))).collect();
                 assert_eq!(newest, expected);
                 assert!(found.iter().all(|(offset, record)| whole[offset] == *record));
-                clock::sleep(Duration::from_millis(30)).await;
+                clock::sleep(Duration::from_millis(150)).await;
             }
-            if seed >= 9 {
+            if seed == 5 {
                 log.delete_partition(key(0)).await.unwrap();
                 assert_eq!(compacting.await, Err(CompactError::Deleted));
             } else {
@@ -420,7 +421,7 @@ fn a_crash_at_any_moment_loses_nothing_but_what_was_superseded() {
         whole
     });
     let mut outcomes = BTreeMap::new();
-    for count in (1..260).step_by(3) {
+    for count in (1..260).step_by(6) {
         let disk = before.fork();
         crash_at(count, &disk, async {
             let log = open(Path::new("/data"), uncached()).await;
