@@ -121,7 +121,7 @@ pub struct Limits {
     pub partitions_max: u32,
     /// A new connection must say Hello within this time.
     pub hello_timeout: Span,
-    /// A request whose bytes stop arriving half-way is given up after this time.
+    /// A request whose bytes stop arriving half-way is given up after this time, one that arrives slowly after a second more for each 32 KiB.
     pub read_timeout: Span,
     /// A client that takes no byte of its replies for this time is disconnected.
     pub write_timeout: Span,

@@ -56,7 +56,11 @@ pub(super) const KEYS: &[Key] = &[
     key("limits", "topics_max", "topics of the broker"),
     key("limits", "partitions_max", "partitions of the broker"),
     key("limits", "hello_timeout", "a new connection must say Hello within this time"),
-    key("limits", "read_timeout", "a request whose bytes stop half-way is given up after this time"),
+    key(
+        "limits",
+        "read_timeout",
+        "a request whose bytes stop half-way is given up after this time, a slow one after a second more for each 32 KiB",
+    ),
     key("limits", "write_timeout", "a client that takes no byte of its replies for this time is disconnected"),
     key("memory", "connection_in_flight_bytes_max", "requests taken in and not yet answered: one connection"),
     key("memory", "in_flight_bytes_max", "requests taken in and not yet answered: the process, in equal parts for each shard"),
