@@ -2,6 +2,7 @@
 //!
 //! Only its own thread touches it. Futures hold it by `Rc`; no borrow of a cell lives across an await.
 
+pub(crate) mod relief;
 pub(crate) mod retention;
 pub(crate) mod serve;
 mod sweeper;
@@ -23,6 +24,7 @@ use crate::{
 };
 use commit_log::ShardLog;
 use hashbrown::HashMap;
+use relief::Relief;
 use shards::{
     ShardId,
     mesh::Mesh,
@@ -55,6 +57,7 @@ pub(crate) struct Shard {
     pub(crate) in_flight: Gate,
     /// Replies in memory.
     pub(crate) reply_bytes: Gate,
+    pub(crate) relief: Relief,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) counters: ShardCounters,
     /// Requests of clients that the metadata thread has not answered.
@@ -104,6 +107,7 @@ impl Shard {
             appends_waiting: WaitingLine::default(),
             in_flight: Gate::new(in_flight),
             reply_bytes: Gate::new(reply_bytes),
+            relief: Relief::default(),
             connections: RefCell::default(),
             counters: ShardCounters::default(),
             asked: RefCell::default(),
@@ -186,6 +190,11 @@ impl Connections {
 
     pub(crate) fn len(&self) -> usize {
         self.open.len()
+    }
+
+    /// Each of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Connection>> {
+        self.open.values()
     }
 
     /// All of them, for a walk during which some may close.

@@ -9,8 +9,9 @@
 
 use super::{Attachments, Connection, End, Incoming, Refused, RequestHolds, output::ReplyTo, overload};
 use crate::{
+    admission::within,
     append,
-    shard::{OpenRequest, Shard},
+    shard::{OpenRequest, Shard, relief},
 };
 use shards::{
     buffer::{BufferMut, Shared, allocate_plain},
@@ -138,9 +139,16 @@ impl<'a> FrameReader<'a> {
         // Own replies that the client does not take hold turns: the write time-out ends that wait, not this one.
         let turn = self.connection.turns.acquire(1).await;
         let connection_bytes = self.connection.in_flight.acquire(bytes).await;
-        let shard_bytes = self.shard.in_flight.acquire_within(bytes, self.shard.config.memory.admission_wait.0).await;
+        let shard_bytes = match self.shard.in_flight.try_acquire(bytes) {
+            Some(held) => Some(held),
+            None => {
+                relief::wanted(self.shard);
+                within(self.shard.config.memory.admission_wait.0, self.shard.in_flight.acquire(bytes)).await
+            }
+        };
         let now = clock::monotonic_coarse();
         self.begun = self.begun.map(|begun| begun + now.since(asked));
+        self.connection.arriving.set(shard_bytes.as_ref().map(|held| (held.count(), now)));
         self.going_on();
         let open = OpenRequest::new(self.shard);
         RequestHolds { _turn: turn, _connection_bytes: connection_bytes, shard_bytes, _open: open }
@@ -165,6 +173,7 @@ impl<'a> FrameReader<'a> {
 
     fn arrived_whole(&mut self) {
         self.connection.read_deadline.set(None);
+        self.connection.arriving.set(None);
         (self.begun, self.frame_bytes) = (None, FRAME_HEADER_BYTES);
         self.greeted = true;
     }
@@ -262,7 +271,10 @@ impl<'a> FrameReader<'a> {
         match self.connection.stream.read(bytes).await {
             Ok(0) if found_bytes == 0 => Err(End::Closed),
             Ok(0) => Err(End::Refused(0, FrameError::Truncated { needed_bytes: found_bytes + 1, found_bytes }.into())),
-            Ok(read) => Ok(read),
+            Ok(read) => {
+                self.connection.input_pace.moved(read, clock::monotonic_coarse());
+                Ok(read)
+            }
             Err(error) => Err(End::Net(error)),
         }
     }

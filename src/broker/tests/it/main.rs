@@ -8,6 +8,7 @@ mod failures;
 mod frames;
 mod http;
 mod long_poll;
+mod memory;
 mod overload;
 mod placement;
 mod produce_fetch;
