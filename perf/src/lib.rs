@@ -77,8 +77,8 @@ enum Command {
     Bars(bars::BarsArgs),
     /// Compare two result files of `perf bars`, figure by figure: both values, their ratio, better or worse; and a plot
     ///
-    /// A figure is better or worse when the medians differ by more than 3 % and the quartiles do not overlap. Exits with 1 when one
-    /// became worse.
+    /// A figure is better or worse when the medians differ by more than 3 % and the quartiles do not overlap; of a single pair neither is said,
+    /// and a warning names it. Exits with 1 when one became worse, with 2 when the files cannot be compared.
     Compare(compare::CompareArgs),
     /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars. Takes minutes
     Limits(limits::LimitsArgs),
