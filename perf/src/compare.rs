@@ -9,13 +9,11 @@
 mod results;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use thiserror::Error;
 
 use crate::plot::PlotError;
 use crate::plot::against_limits::{self, Row};
-use crate::{EXIT_CANNOT, EXIT_MISSED};
 use results::{Figure, Results};
 
 /// Medians that differ by less than this share are the same, however small their spread.
@@ -64,19 +62,8 @@ enum Verdict {
     Unclear,
 }
 
-/// Runs the command: prints the table, draws the plot. Exits with 1 when a bar became worse.
-pub fn main(args: &CompareArgs) -> ExitCode {
-    match run(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(EXIT_MISSED),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(EXIT_CANNOT)
-        }
-    }
-}
-
-fn run(args: &CompareArgs) -> Result<bool, CompareError> {
+/// Prints the table, draws the plot. False when a bar became worse.
+pub(crate) fn run(args: &CompareArgs) -> Result<bool, CompareError> {
     let (before, after) = (Results::read(&args.before)?, Results::read(&args.after)?);
     let pairs: Vec<(&Figure, &Figure)> =
         before.figures.iter().filter_map(|figure| Some((figure, after.figure(&figure.name)?))).collect();
