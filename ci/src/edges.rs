@@ -6,18 +6,20 @@ use crate::sources::Source;
 
 /// Each crate's folder and the crates of this workspace that it may use. The root package, `perf`, `ci` and `benches` stand
 /// outside: they may use anything, and nothing uses them, but for the root package, which offers `perf` and `tuning` as commands.
-const ALLOWED: [(&str, &[&str]); 6] = [
+const ALLOWED: [(&str, &[&str]); 7] = [
     ("src/wire", &[]),
     ("shards", &[]),
     ("src/commit_log", &["shards", "wire"]),
-    ("src/broker", &["commit_log", "shards", "wire"]),
+    ("src/consumer_groups", &["wire"]),
+    ("src/broker", &["commit_log", "consumer_groups", "shards", "wire"]),
     ("src/client", &["wire"]),
     ("tuning", &[]),
 ];
 /// Crates whose use in tests is allowed beyond the table: a broker is tested through the client that people use.
 const ALLOWED_IN_TESTS: [(&str, &str); 1] = [("src/broker", "corelane_client")];
 /// Every crate of the workspace.
-const OURS: [&str; 9] = ["wire", "shards", "commit_log", "broker", "corelane_client", "tuning", "perf", "ci", "benches"];
+const OURS: [&str; 10] =
+    ["wire", "shards", "commit_log", "consumer_groups", "broker", "corelane_client", "tuning", "perf", "ci", "benches"];
 /// The only place that may name the runtime.
 const RUNTIME_FOLDER: &str = "shards/src/real";
 /// The runtime's crate, spelt so that this file does not name it.

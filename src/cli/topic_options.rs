@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use broker::config::{ByteSize, Span};
-use corelane_client::{Change, Compression, Durability, TimestampKind, TopicConfig, TopicConfigChanges};
+use corelane_client::{Change, Cleanup, Compression, Durability, TimestampKind, TopicConfig, TopicConfigChanges};
 
 /// Every setting; what is not given keeps its default, or what it was.
 #[derive(Debug, clap::Args)]
@@ -38,6 +38,15 @@ pub(crate) struct TopicOptions {
     /// Age at which a segment file is closed
     #[arg(long, value_name = "TIME")]
     segment_age: Option<Span>,
+    /// What becomes of old records: delete (by retention), compact (the latest of each key stays) or compact,delete (both)
+    #[arg(long, value_name = "KIND", value_parser = cleanup)]
+    cleanup: Option<Cleanup>,
+    /// How long a compacted topic keeps a record without a value, which deletes its key
+    #[arg(long, value_name = "TIME")]
+    tombstone_retention: Option<Span>,
+    /// Age below which records are not compacted
+    #[arg(long, value_name = "TIME")]
+    compaction_lag: Option<Span>,
 }
 
 /// A limit, or none.
@@ -76,9 +85,16 @@ impl TopicOptions {
             compression: self.compression,
             timestamp_kind: self.timestamps,
             segment_bytes: self.segment_bytes.map(|size| size.0),
-            segment_ms: self.segment_age.map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)),
+            segment_ms: self.segment_age.map(millis),
+            cleanup: self.cleanup,
+            tombstone_retention_ms: self.tombstone_retention.map(millis),
+            compaction_lag_ms: self.compaction_lag.map(millis),
         }
     }
+}
+
+fn millis(span: Span) -> u64 {
+    u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn change<T: Copy, U>(limit: Option<Limit<T>>, value: impl Fn(T) -> U) -> Change<U> {
@@ -110,6 +126,22 @@ fn timestamp_kind(text: &str) -> Result<TimestampKind, String> {
     }
 }
 
+fn cleanup(text: &str) -> Result<Cleanup, String> {
+    let kinds = [Cleanup::Delete, Cleanup::Compact, Cleanup::CompactAndDelete];
+    kinds
+        .into_iter()
+        .find(|&kind| cleanup_text(kind) == text)
+        .ok_or_else(|| "delete, compact and compact,delete are known".to_owned())
+}
+
+fn cleanup_text(cleanup: Cleanup) -> &'static str {
+    match cleanup {
+        Cleanup::Delete => "delete",
+        Cleanup::Compact => "compact",
+        Cleanup::CompactAndDelete => "compact,delete",
+    }
+}
+
 /// The settings by name, as text a person reads and `alter` takes.
 pub(crate) fn setting_texts(config: &TopicConfig) -> Vec<(&'static str, String)> {
     let or_forever = |text: Option<String>| text.unwrap_or_else(|| "forever".to_owned());
@@ -133,5 +165,8 @@ pub(crate) fn setting_texts(config: &TopicConfig) -> Vec<(&'static str, String)>
         ("timestamps", timestamps.to_owned()),
         ("segment-bytes", ByteSize(config.segment_bytes).to_string()),
         ("segment-age", span(config.segment_ms)),
+        ("cleanup", cleanup_text(config.cleanup).to_owned()),
+        ("tombstone-retention", span(config.tombstone_retention_ms)),
+        ("compaction-lag", span(config.compaction_lag_ms)),
     ]
 }

@@ -56,7 +56,7 @@ pub(crate) async fn delete_topic(shard: Rc<Shard>, request: DeleteTopicRequest, 
 }
 
 /// Asks the metadata thread and waits: for the journal, then for every shard.
-async fn ask_metadata(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
+pub(crate) async fn ask_metadata(shard: &Rc<Shard>, request: TopicRequest) -> Result<Arc<Topic>, Refusal> {
     if shard.is_stopping() {
         return Err(Refusal::new(ErrorCode::ShuttingDown, ErrorCode::ShuttingDown.text()));
     }

@@ -72,22 +72,31 @@ pub(crate) async fn produce(shard: &Rc<Shard>, mut incoming: Incoming) -> Result
 /// Where the next so many bytes of a request's attachments are to land.
 pub(crate) struct Landing {
     pub(crate) bytes: usize,
-    /// The block that the log writes from; `None` for memory that can go to another shard.
-    io_block_bytes: Option<usize>,
+    block: Block,
+}
+
+/// The memory of a [`Landing`].
+enum Block {
+    /// What is in it is copied where it is needed, and shares the block with what comes next.
+    Common,
+    /// One batch for another shard: the block itself goes there.
+    Travelling,
+    /// One batch of this shard, in a block of so many bytes from which the log writes it.
+    Io(usize),
 }
 
 impl Landing {
     pub(crate) fn allocate(&self) -> BufferMut {
-        match self.io_block_bytes {
-            Some(block_bytes) => buffer::allocate(block_bytes),
-            None => buffer::allocate_plain(self.bytes),
+        match self.block {
+            Block::Io(block_bytes) => buffer::allocate(block_bytes),
+            Block::Common | Block::Travelling => buffer::allocate_plain(self.bytes),
         }
     }
 }
 
-/// Cuts the attachments of a large request before they are read: each large batch of a partition of this shard gets a block from which
-/// the log writes it; what stands between goes into one piece. Only where to put bytes is decided here: nothing in `body` is taken
-/// for true that is not checked again.
+/// Cuts the attachments of a large request before they are read: each large batch gets a block of its own, from which the log of this shard
+/// writes it or with which it goes to its shard; what stands between goes into one piece. Only where to put bytes is decided here: nothing in
+/// `body` is taken for true that is not checked again.
 pub(crate) fn landings(shard: &Shard, header: &FrameHeader, body: &[u8]) -> Vec<Landing> {
     let attachment_bytes = header.attachment_bytes();
     let mut landings: Vec<Landing> = Vec::new();
@@ -99,15 +108,19 @@ pub(crate) fn landings(shard: &Shard, header: &FrameHeader, body: &[u8]) -> Vec<
             let is_here = shard.partitions.borrow().contains_key(&PartitionKey::new(part.topic, part.partition));
             for length in &part.batch_lengths {
                 let bytes = *length as usize;
-                let io_block_bytes = if is_here { shard.log.landing_bytes(bytes) } else { None };
+                let block = match shard.log.landing_bytes(bytes) {
+                    None => Block::Common,
+                    Some(block_bytes) if is_here => Block::Io(block_bytes),
+                    Some(_) => Block::Travelling,
+                };
                 match landings.last_mut() {
-                    Some(last) if io_block_bytes.is_none() && last.io_block_bytes.is_none() => last.bytes += bytes,
-                    _ => landings.push(Landing { bytes, io_block_bytes }),
+                    Some(Landing { bytes: common, block: Block::Common }) if matches!(block, Block::Common) => *common += bytes,
+                    _ => landings.push(Landing { bytes, block }),
                 }
             }
         }
     } else if attachment_bytes > 0 {
-        landings.push(Landing { bytes: attachment_bytes, io_block_bytes: None });
+        landings.push(Landing { bytes: attachment_bytes, block: Block::Common });
     }
     landings
 }

@@ -43,6 +43,8 @@ pub struct Config {
     pub memory: Memory,
     /// The log on disk.
     pub log: Log,
+    /// Consumer groups.
+    pub groups: Groups,
     /// Graceful stop.
     pub stop: Stop,
     /// The disks; none means one disk, the data directory itself.
@@ -173,6 +175,20 @@ pub struct Log {
     pub io_profile: PathBuf,
 }
 
+/// Consumer groups.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Groups {
+    /// Partitions of the internal topic that holds the state of groups, when it is made: over so many coordinators groups are spread.
+    pub partitions: u32,
+    /// How often a member of a group says that it lives.
+    pub heartbeat_interval: Span,
+    /// Groups of one coordinator.
+    pub groups_max: u32,
+    /// Committed offsets of a group without members are kept this long, unless the group says otherwise.
+    pub offsets_retention: Span,
+}
+
 /// Graceful stop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -269,6 +285,18 @@ impl Default for Log {
             relaxed_within: Span::milliseconds(50),
             open_files_max: Auto::Auto,
             io_profile: PathBuf::new(),
+        }
+    }
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        let core = consumer_groups::Options::default();
+        Groups {
+            partitions: 16,
+            heartbeat_interval: Span::milliseconds(u64::from(core.heartbeat_interval_ms)),
+            groups_max: u32::try_from(core.groups_max).unwrap_or(u32::MAX),
+            offsets_retention: Span::milliseconds(core.offsets_retention_ms),
         }
     }
 }

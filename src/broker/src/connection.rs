@@ -186,6 +186,11 @@ impl Connection {
         })
     }
 
+    /// What the client calls itself.
+    pub(crate) fn client_id(&self) -> String {
+        self.client_id.borrow().clone()
+    }
+
     /// Whether it is closed: replies go nowhere, waiting is in vain.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()

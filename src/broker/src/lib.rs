@@ -29,6 +29,7 @@ mod connection;
 mod counters;
 mod data_directory;
 mod fetch;
+mod groups;
 mod http;
 mod io_profile;
 mod mail;

@@ -8,8 +8,8 @@ use commit_log::PartitionState;
 use shards::{buffer::Portable, net::Handover};
 use std::sync::Arc;
 use wire::{
-    BatchHeader, FetchPartitionReply, ListOffsetsPartition, ListOffsetsPartitionReply, Offset, PartitionDescription,
-    PartitionKey, ProducePartitionReply,
+    BatchHeader, ErrorCode, FetchPartitionReply, ListOffsetsPartition, ListOffsetsPartitionReply, Offset, PartitionDescription,
+    PartitionIndex, PartitionKey, ProducePartitionReply,
 };
 
 /// One message of the mesh.
@@ -97,6 +97,13 @@ pub(crate) enum Call {
     Offsets(Vec<ListOffsetsPartition>),
     /// Say how partitions stand.
     Describe(Vec<PartitionKey>),
+    /// Answer a request of a group.
+    Group {
+        /// The partition of the internal topic that keeps the group.
+        partition: PartitionIndex,
+        /// What is asked.
+        request: Box<consumer_groups::Request>,
+    },
 }
 
 /// One partition of a read.
@@ -119,4 +126,6 @@ pub(crate) enum Answer {
     Offsets(Vec<ListOffsetsPartitionReply>),
     /// To [`Call::Describe`], in the same order.
     Describe(Vec<PartitionDescription>),
+    /// To [`Call::Group`].
+    Group(Result<Box<consumer_groups::Reply>, ErrorCode>),
 }

@@ -16,6 +16,7 @@ use crate::{
     config::Config,
     connection::Connection,
     counters::{ShardCounters, TopicCounters},
+    groups::Coordinators,
     mail::Mail,
     metadata::{Refusal, Topic},
     partition::Partition,
@@ -49,6 +50,7 @@ pub(crate) struct Shard {
     pub(crate) topics: RefCell<Topics>,
     pub(crate) partitions: RefCell<HashMap<PartitionKey, Rc<Partition>>>,
     pub(crate) topic_counters: RefCell<HashMap<TopicId, Rc<TopicCounters>>>,
+    pub(crate) coordinators: Coordinators,
     pub(crate) calls: Calls,
     pub(crate) deadlines: Deadlines,
     /// Appends that wait for room in the log.
@@ -102,6 +104,7 @@ impl Shard {
             topics: RefCell::new(topics),
             partitions: RefCell::default(),
             topic_counters: RefCell::default(),
+            coordinators: Coordinators::default(),
             calls: Calls::default(),
             deadlines: Deadlines::default(),
             appends_waiting: WaitingLine::default(),

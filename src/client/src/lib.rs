@@ -57,9 +57,9 @@ mod requests;
 mod transport;
 
 pub use wire::{
-    AckLevel, Acks, BatchHeader, BrokerDescription, Change, Compression, DescribeClusterReply, DescribeTopicReply, Durability,
-    ErrorCode, LeaderEpoch, Offset, OffsetAt, PartitionDescription, RecordView, ShardDescription, TimestampKind, TimestampMs,
-    TopicConfig, TopicConfigChanges, TopicId, TopicListing,
+    AckLevel, Acks, BatchHeader, BrokerDescription, Change, Cleanup, Compression, DescribeClusterReply, DescribeTopicReply,
+    Durability, ErrorCode, LeaderEpoch, Offset, OffsetAt, PartitionDescription, RecordView, ShardDescription, TimestampKind,
+    TimestampMs, TopicConfig, TopicConfigChanges, TopicId, TopicListing,
 };
 
 pub use crate::admin::{Admin, PartitionOffset};

@@ -23,6 +23,7 @@ use shards::sync::OneshotSender;
 use wire::Offset;
 
 use crate::direct::{self, Start};
+use crate::flush::FLUSH_BYTES_MAX;
 use crate::group::{self, Group};
 use crate::partition::Partition;
 use crate::shard::{Committed, Shard};
@@ -180,9 +181,16 @@ fn complete(shard: &Rc<Shard>, number: u64, bytes: u64, started: Monotonic) {
         }
         for (partition, end, bytes) in group.parts {
             shard.unqueued(bytes);
-            let mut inner = partition.inner.borrow_mut();
-            if !inner.deleted && inner.durable_up_to(end) {
-                committed.push(Committed { key: partition.key, durable_end: Offset(end) });
+            let is_round = {
+                let mut inner = partition.inner.borrow_mut();
+                if !inner.deleted && inner.durable_up_to(end) {
+                    committed.push(Committed { key: partition.key, durable_end: Offset(end) });
+                }
+                inner.unflushed_bytes >= FLUSH_BYTES_MAX as u64
+            };
+            if is_round {
+                // Waiting longer would make no write of its flush larger, only the memory held.
+                shard.want_flush(&partition);
             }
         }
         for waiter in group.records {

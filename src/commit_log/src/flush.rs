@@ -15,7 +15,7 @@ use crate::segments::{self, Place, Placed};
 use crate::shard::Shard;
 
 /// One round of a partition's flush: enough for full speed, little enough to keep memory and latency of others small.
-const FLUSH_BYTES_MAX: usize = 1 << 20;
+pub(crate) const FLUSH_BYTES_MAX: usize = 1 << 20;
 
 /// Blocks of all flushes on their way to the disk at a time: a commit waits behind them there, whatever share of the processor they have.
 pub(crate) const FLUSH_BLOCKS_IN_FLIGHT_MAX: usize = FLUSH_BYTES_MAX / BLOCK_BYTES;

@@ -22,21 +22,47 @@ pub enum Api {
     DescribeTopic = 6,
     /// The topics by name.
     ListTopics = 7,
+    /// Deletes the records before an offset.
+    DeleteRecords = 8,
     /// Appends batches.
     Produce = 10,
     /// Reads batches.
     Fetch = 11,
     /// Offsets by position or time.
     ListOffsets = 12,
+    /// An identity by which a producer's retries are recognised.
+    InitProducer = 13,
     /// Brokers, shards, placement.
     DescribeCluster = 20,
     /// The broker's effective configuration.
     DescribeConfig = 21,
+    /// Who keeps a consumer group.
+    FindCoordinator = 30,
+    /// Joins a group, stays in it, leaves it.
+    GroupHeartbeat = 31,
+    /// How far a group has come.
+    CommitOffsets = 32,
+    /// Where a group goes on.
+    FetchOffsets = 33,
+    /// The groups by name.
+    ListGroups = 34,
+    /// Members, offsets and retry state of a group.
+    DescribeGroup = 35,
+    /// Forgets a group.
+    DeleteGroup = 36,
+    /// Moves a group by hand.
+    AlterOffsets = 37,
+    /// Changes a group's policy.
+    AlterGroup = 38,
+    /// What became of delivered records.
+    Settle = 40,
+    /// Parked records that are due again.
+    TakeRetries = 41,
 }
 
 impl Api {
     /// Every request this crate knows.
-    pub const ALL: [Api; 12] = [
+    pub const ALL: [Api; 25] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -44,11 +70,24 @@ impl Api {
         Api::AlterTopic,
         Api::DescribeTopic,
         Api::ListTopics,
+        Api::DeleteRecords,
         Api::Produce,
         Api::Fetch,
         Api::ListOffsets,
+        Api::InitProducer,
         Api::DescribeCluster,
         Api::DescribeConfig,
+        Api::FindCoordinator,
+        Api::GroupHeartbeat,
+        Api::CommitOffsets,
+        Api::FetchOffsets,
+        Api::ListGroups,
+        Api::DescribeGroup,
+        Api::DeleteGroup,
+        Api::AlterOffsets,
+        Api::AlterGroup,
+        Api::Settle,
+        Api::TakeRetries,
     ];
 
     /// The request with that number, if this crate knows it.
@@ -66,15 +105,15 @@ impl Api {
         (1, 1)
     }
 
-    /// The ranges of all requests: what Hello carries.
+    /// The versions this crate speaks, as Hello carries them.
+    pub const fn range(self) -> ApiRange {
+        let (version_min, version_max) = self.versions();
+        ApiRange { api: self.code(), version_min, version_max }
+    }
+
+    /// The ranges of all requests: what the Hello of a client carries. A broker answers with those that it serves.
     pub fn ranges() -> Vec<ApiRange> {
-        Api::ALL
-            .into_iter()
-            .map(|api| {
-                let (version_min, version_max) = api.versions();
-                ApiRange { api: api.code(), version_min, version_max }
-            })
-            .collect()
+        Api::ALL.map(Api::range).to_vec()
     }
 }
 

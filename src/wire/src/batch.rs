@@ -17,12 +17,14 @@ mod builder;
 mod header;
 mod padding;
 mod record;
+mod retain;
 mod view;
 
 pub use builder::{BatchBuilder, BuilderOptions, PushError};
 pub use header::{BATCH_MAGIC, BATCH_VERSION, BatchError, BatchHeader, PayloadKind, TimestampKind, verify_batch, verify_payload};
 pub use padding::write_padding;
 pub use record::{HeaderView, Headers, RecordView, Records};
+pub use retain::{EMPTY_BATCH_BYTES, empty_batch};
 pub use view::{BatchView, SharedBatch};
 
 pub use crate::limits::BATCH_HEADER_BYTES as HEADER_BYTES;

@@ -106,6 +106,56 @@ error_codes! {
     TooManyTopics = 26, false, "the cluster has as many topics as it may";
     /// A value of the request is outside its limits.
     InvalidRequest = 27, false, "the request breaks a rule";
+    /// Not, or no longer, a member: join again.
+    UnknownMember = 28, false, "the group has no such member: join again";
+    /// The member's epoch is not the one it was given: it was removed, or another has its id. Join again.
+    FencedMemberEpoch = 29, false, "the member's epoch is not the one it was given: join again";
+    /// The member's epoch is an earlier one: a heartbeat brings the present one.
+    StaleMemberEpoch = 30, false, "the member's epoch has passed: send a heartbeat first";
+    /// Another member has the instance's name and lives.
+    UnreleasedInstance = 31, true, "another member has this instance id and has not left: try again after its session timeout";
+    /// Another member took over the instance's name.
+    FencedInstance = 32, false, "another member took over this instance id";
+    /// Another shard or broker keeps the group.
+    NotCoordinator = 33, true, "another coordinator keeps the group: find it again";
+    /// The group's state is being read.
+    CoordinatorLoading = 34, true, "the coordinator is still reading the group's state";
+    /// No such group.
+    GroupNotFound = 35, false, "there is no such group";
+    /// It has members.
+    GroupNotEmpty = 36, false, "the group has members";
+    /// The id breaks the rules.
+    InvalidGroupId = 37, false, "the group's id breaks the rules";
+    /// It has as many members as it may.
+    GroupFull = 38, false, "the group has as many members as it may";
+    /// The coordinator keeps as many as it may.
+    TooManyGroups = 39, false, "there are as many groups as there may be";
+    /// No such assignor, or not the one of the group.
+    UnsupportedAssignor = 40, false, "the group cannot use this assignor";
+    /// Above the limit.
+    OffsetMetadataTooLarge = 41, false, "the metadata of the offset is too large";
+    /// The offset lies before the one that the member committed already.
+    CommitBehind = 42, false, "the offset lies before the committed one";
+    /// The member does not own the partition.
+    PartitionNotOwned = 43, false, "the member does not own the partition";
+    /// A member owns the partition.
+    PartitionOwned = 44, false, "a member of the group owns the partition";
+    /// Records of the partition are parked.
+    PartitionParked = 45, false, "records of the partition are parked: clear them too, or let them be handled";
+    /// The group's policy stopped the partition.
+    PartitionStopped = 46, false, "the partition is stopped for this group: an operator must reset it";
+    /// As much is parked as may be.
+    ParkedFull = 47, true, "as many records are parked as may be: retries must make room first";
+    /// A sequence is missing.
+    OutOfOrderSequence = 48, false, "the batch does not follow the producer's last one";
+    /// A later instance of the producer has taken over.
+    ProducerFenced = 49, false, "a later instance of the producer has taken over";
+    /// Nothing is remembered of the producer, and its sequence is not the first.
+    UnknownProducer = 50, false, "nothing is remembered of the producer: it needs a new epoch";
+    /// There are as many named producers as there may be.
+    TooManyProducers = 51, false, "there are as many named producers as there may be";
+    /// The topic is the broker's own.
+    InternalTopic = 52, false, "the topic is the broker's own: it can be read, not changed";
     /// A code of a newer version.
     Unrecognised = 65535, false, "an error this version does not know";
 }

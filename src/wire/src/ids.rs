@@ -33,6 +33,55 @@ pub struct LeaderEpoch(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
 pub struct TimestampMs(pub i64);
 
+/// A producer whose retries are recognised; -1 where unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+pub struct ProducerId(pub i64);
+
+/// Instance of a producer: a greater one is later and fences those before it; -1 where unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+pub struct ProducerEpoch(pub i16);
+
+/// Number of a record among those of one producer in one partition, from 0; after `i32::MAX` it goes on with 0. -1 where unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Archive, Serialize, Deserialize)]
+pub struct Sequence(pub i32);
+
+/// Epoch of a member of a group: it grows with each assignment that the member has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+pub struct MemberEpoch(pub i32);
+
+impl ProducerId {
+    /// Of a batch whose retries are not recognised.
+    pub const NONE: ProducerId = ProducerId(-1);
+}
+
+impl ProducerEpoch {
+    /// Of a batch whose retries are not recognised.
+    pub const NONE: ProducerEpoch = ProducerEpoch(-1);
+}
+
+impl Sequence {
+    /// Of a batch whose retries are not recognised.
+    pub const NONE: Sequence = Sequence(-1);
+    /// Of the first record.
+    pub const ZERO: Sequence = Sequence(0);
+
+    /// The sequence `count` further on.
+    pub const fn plus(self, count: u32) -> Sequence {
+        assert!(self.0 >= 0, "only a sequence that is used can be counted from");
+        // Both are below 2^32, so that the sum is far from overflow, and the remainder fits again.
+        Sequence(((self.0 as u64 + count as u64) % (1 << 31)) as i32)
+    }
+}
+
+impl MemberEpoch {
+    /// Sent to join a group.
+    pub const JOIN: MemberEpoch = MemberEpoch(0);
+    /// Sent to leave it.
+    pub const LEAVE: MemberEpoch = MemberEpoch(-1);
+    /// Sent by a member with an instance id that will be back within its session timeout.
+    pub const LEAVE_STATIC: MemberEpoch = MemberEpoch(-2);
+}
+
 impl TopicId {
     /// 32 lower-case hexadecimal digits: the name of the topic's folder.
     pub fn to_hex(self) -> String {
@@ -129,6 +178,10 @@ number_newtype! {
     Offset, ArchivedOffset;
     LeaderEpoch, ArchivedLeaderEpoch;
     TimestampMs, ArchivedTimestampMs;
+    ProducerId, ArchivedProducerId;
+    ProducerEpoch, ArchivedProducerEpoch;
+    Sequence, ArchivedSequence;
+    MemberEpoch, ArchivedMemberEpoch;
 }
 
 impl From<&ArchivedTopicId> for TopicId {
@@ -145,7 +198,15 @@ impl From<&ArchivedPartitionKey> for PartitionKey {
 
 #[cfg(test)]
 mod tests {
-    use super::TopicId;
+    use super::{Sequence, TopicId};
+
+    #[test]
+    fn sequences_wrap_to_zero() {
+        assert_eq!(Sequence::ZERO.plus(5), Sequence(5));
+        assert_eq!(Sequence(i32::MAX).plus(1), Sequence::ZERO);
+        assert_eq!(Sequence(i32::MAX - 1).plus(4), Sequence(2));
+        assert_eq!(Sequence(i32::MAX).plus(u32::MAX), Sequence(i32::MAX - 1).plus(u32::MAX).plus(1));
+    }
 
     #[test]
     fn a_topic_id_has_one_text_and_reads_it_back() {

@@ -19,12 +19,15 @@ pub mod batch;
 pub mod body;
 pub mod checksum;
 pub mod compression;
+pub mod dead_letter;
 pub mod decode;
 pub mod error_code;
 pub mod frame;
 pub mod ids;
 pub mod limits;
 pub mod messages;
+pub mod names;
+pub mod parking_key;
 pub mod partitioner;
 pub mod topic_name;
 
@@ -40,10 +43,14 @@ pub use error_code::ErrorCode;
 pub use frame::{
     FrameDecoder, FrameError, FrameHeader, FrameStep, access_body, decode_body, encode_frame, encode_reply, encode_request,
 };
-pub use ids::{LeaderEpoch, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicId};
+pub use ids::{
+    LeaderEpoch, MemberEpoch, Offset, PartitionIndex, PartitionKey, ProducerEpoch, ProducerId, Sequence, TimestampMs, TopicId,
+};
 pub use messages::*;
+pub use names::{check_group_id, check_instance_id, check_member_id, check_producer_name};
+pub use parking_key::parking_key;
 pub use partitioner::partition_for_key;
-pub use topic_name::{TopicNameError, check_topic_name};
+pub use topic_name::{TopicNameError, check_topic_name, is_internal_topic};
 
 /// A vector of bytes that starts at a multiple of 16.
 pub type AlignedVec = rkyv::util::AlignedVec<16>;

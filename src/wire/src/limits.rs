@@ -120,6 +120,77 @@ pub const SEGMENT_MS_MIN: u64 = 1000;
 /// Retention of a topic that states none: 7 days, as Kafka's users expect.
 pub const RETENTION_MS_DEFAULT: i64 = 7 * 24 * 3600 * 1000;
 
+/// How long a compacted topic keeps a record that deletes its key, unless it says otherwise: a day, as Kafka's users expect.
+pub const TOMBSTONE_RETENTION_MS_DEFAULT: u64 = 24 * 3600 * 1000;
+/// The longest tombstone retention and compaction lag: a hundred years, so that sums with a time of day cannot overflow.
+pub const COMPACTION_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
+
+/// Group id. Dead-letter topics are named after topic and group: with this, a group leaves as much to the topic.
+pub const GROUP_ID_BYTES_MAX: usize = 128;
+/// Member id: a UUID takes 36.
+pub const MEMBER_ID_BYTES_MAX: usize = 128;
+/// Instance id: a host name with a number.
+pub const INSTANCE_ID_BYTES_MAX: usize = 128;
+/// Name of a producer that outlives its process.
+pub const PRODUCER_NAME_BYTES_MAX: usize = 128;
+
+/// Groups named in one request.
+pub const GROUPS_PER_REQUEST_MAX: usize = 1024;
+/// Topics that one member subscribes to.
+pub const SUBSCRIBED_TOPICS_MAX: usize = 1024;
+/// Partitions of all topics of one group, and so of one member: what it owns fits the body of a request.
+pub const GROUP_PARTITIONS_MAX: usize = 100_000;
+
+/// How long a member may be silent, from what a pause of a virtual machine can take to what nobody would wait for.
+pub const SESSION_TIMEOUT_MS_MIN: u32 = 1000;
+/// See [`SESSION_TIMEOUT_MS_MIN`].
+pub const SESSION_TIMEOUT_MS_MAX: u32 = 30 * 60 * 1000;
+/// How long a member may take to give up partitions.
+pub const REBALANCE_TIMEOUT_MS_MIN: u32 = 1000;
+/// See [`REBALANCE_TIMEOUT_MS_MIN`]: handling one record can take hours.
+pub const REBALANCE_TIMEOUT_MS_MAX: u32 = 24 * 3600 * 1000;
+
+/// Metadata of a committed offset: a checkpoint of a job, not its data (Kafka's limit).
+pub const OFFSET_METADATA_BYTES_MAX: usize = 4096;
+/// How long offsets of a group without members are kept, at least: a deployment takes its time.
+pub const OFFSETS_RETENTION_MS_MIN: u64 = 60 * 1000;
+/// See [`OFFSETS_RETENTION_MS_MIN`]; a hundred years, so that sums with a time of day cannot overflow.
+pub const OFFSETS_RETENTION_MS_MAX: u64 = COMPACTION_MS_MAX;
+
+/// The bytes by which a key is parked: longer keys are shortened to a digest. They are state in memory and in the topic `__groups`.
+pub const PARKING_KEY_BYTES_MAX: usize = 256;
+/// What a consumer says about a failure: an error message, not a core dump.
+pub const FAILURE_REASON_BYTES_MAX: usize = 1024;
+/// Records deferred or done in one settle request.
+pub const SETTLED_PER_REQUEST_MAX: usize = 2048;
+/// Records failed in one settle request.
+pub const FAILED_PER_REQUEST_MAX: usize = 256;
+/// How far ahead of the committed offset a member may deliver, in offsets: what is settled above it is state that the coordinator holds.
+pub const SETTLE_WINDOW_OFFSETS: u64 = 32_768;
+/// Partitions named in one request for retries: a long poll per member must cover all that it owns, and they fit its body.
+pub const PARTITIONS_PER_TAKE_MAX: usize = 32_768;
+/// Records in one answer to a request for retries.
+pub const RETRIES_PER_REPLY_MAX: u32 = 1024;
+
+/// How often a record may be delivered.
+pub const RETRY_ATTEMPTS_MAX: u32 = 1000;
+/// How often a record is delivered unless the group says otherwise.
+pub const RETRY_ATTEMPTS_DEFAULT: u32 = 5;
+/// The longest pause between two attempts.
+pub const RETRY_BACKOFF_MS_MAX: u32 = 7 * 24 * 3600 * 1000;
+/// The first pause unless the group says otherwise.
+pub const RETRY_BACKOFF_FIRST_MS_DEFAULT: u32 = 1000;
+/// The longest pause unless the group says otherwise.
+pub const RETRY_BACKOFF_MAX_MS_DEFAULT: u32 = 5 * 60 * 1000;
+/// The most by which each pause is longer than the one before.
+pub const RETRY_BACKOFF_FACTOR_PERCENT_MAX: u32 = 10_000;
+/// Each pause is twice the one before unless the group says otherwise.
+pub const RETRY_BACKOFF_FACTOR_PERCENT_DEFAULT: u32 = 200;
+/// A fifth of each pause is left to chance unless the group says otherwise.
+pub const RETRY_JITTER_PERCENT_DEFAULT: u32 = 20;
+/// The pattern by which a dead-letter topic is named: a topic name with two places in it.
+pub const DEAD_LETTER_PATTERN_BYTES_MAX: usize = TOPIC_NAME_BYTES_MAX + 14;
+
 const _: () = {
     assert!(ALIGNMENT_BYTES.is_power_of_two());
     assert!(BATCH_HEADER_BYTES.is_multiple_of(ALIGNMENT_BYTES));
@@ -150,6 +221,17 @@ const _: () = {
     assert!(SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);
     assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
     assert!(SEGMENT_MS_MIN <= SEGMENT_MS_DEFAULT);
+    // What a member owns, what it subscribes to, and what it settles fit a request each.
+    assert!(
+        GROUP_PARTITIONS_MAX * 4 + SUBSCRIBED_TOPICS_MAX * (32 + TOPIC_NAME_BYTES_MAX + 7) <= REQUEST_BODY_BYTES_MAX as usize
+    );
+    assert!(PARTITIONS_PER_TAKE_MAX * 20 + 1024 <= REQUEST_BODY_BYTES_MAX as usize);
+    assert!(GROUPS_PER_REQUEST_MAX * (GROUP_ID_BYTES_MAX + 8) <= REQUEST_BODY_BYTES_MAX as usize);
+    let settled_bytes = SETTLED_PER_REQUEST_MAX * (PARKING_KEY_BYTES_MAX + 32);
+    let failed_bytes = FAILED_PER_REQUEST_MAX * (PARKING_KEY_BYTES_MAX + FAILURE_REASON_BYTES_MAX + 48);
+    assert!(settled_bytes + failed_bytes + 64 * 1024 <= REQUEST_BODY_BYTES_MAX as usize);
+    assert!(RETRY_BACKOFF_FIRST_MS_DEFAULT <= RETRY_BACKOFF_MAX_MS_DEFAULT);
+    assert!(RETRY_BACKOFF_MAX_MS_DEFAULT <= RETRY_BACKOFF_MS_MAX);
     assert!(PADDING_BYTES_MAX as usize >= 4096 + BATCH_HEADER_BYTES);
 };
 

@@ -29,6 +29,14 @@ pub enum TopicNameError {
     Dots,
 }
 
+/// How the names of topics begin that the broker makes for itself: users may read them, not create, write, alter or delete them.
+pub const INTERNAL_TOPIC_PREFIX: &str = "__";
+
+/// Whether a topic of that name is the broker's own; see [`INTERNAL_TOPIC_PREFIX`].
+pub fn is_internal_topic(name: &str) -> bool {
+    name.starts_with(INTERNAL_TOPIC_PREFIX)
+}
+
 /// Checks a topic's name: 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..` (Kafka's rules, so that topics can move both ways).
 ///
 /// # Errors
@@ -40,8 +48,7 @@ pub fn check_topic_name(name: &str) -> Result<(), TopicNameError> {
     if name.len() > TOPIC_NAME_BYTES_MAX {
         return Err(TopicNameError::TooLong { length: name.len() });
     }
-    let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
-    if let Some((position, found)) = name.char_indices().find(|&(_, character)| !allowed(character)) {
+    if let Some((position, found)) = name.char_indices().find(|&(_, character)| !is_name_character(character)) {
         return Err(TopicNameError::Character { found, position });
     }
     if name == "." || name == ".." {
@@ -50,9 +57,20 @@ pub fn check_topic_name(name: &str) -> Result<(), TopicNameError> {
     Ok(())
 }
 
+pub(crate) fn is_name_character(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-')
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{TopicNameError, check_topic_name};
+    use super::{TopicNameError, check_topic_name, is_internal_topic};
+
+    #[test]
+    fn two_underscores_make_a_topic_the_brokers_own() {
+        assert!(is_internal_topic("__groups"));
+        assert!(!is_internal_topic("_groups"));
+        assert!(!is_internal_topic("my__groups"));
+    }
 
     #[test]
     fn names_by_the_rules() {

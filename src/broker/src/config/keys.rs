@@ -22,7 +22,7 @@ const fn table(name: &'static str, is_list: bool, comment: &'static str) -> Tabl
     Table { name, is_list, comment }
 }
 
-pub(super) const TABLES: [Table; 10] = [
+pub(super) const TABLES: [Table; 11] = [
     table("broker", false, "Identity and data directory."),
     table("cores", false, "Each shard is one thread on one core and owns its partitions alone."),
     table("listen", false, "Where clients connect (native protocol)."),
@@ -30,6 +30,7 @@ pub(super) const TABLES: [Table; 10] = [
     table("limits", false, "Bounds on what clients may ask for."),
     table("memory", false, "Bounds on memory. When one is reached the broker stops reading from sockets; nothing is dropped."),
     table("log", false, "The log on disk."),
+    table("groups", false, "Consumer groups. Their state is in the topic `__groups`."),
     table("stop", false, "Graceful stop on SIGTERM or SIGINT."),
     table("disk", true, "One for each disk. None: the data directory is the only disk."),
     table("placement", true, "The first rule that matches a topic names the shards that own its partitions. None: all shards."),
@@ -95,6 +96,10 @@ pub(super) const KEYS: &[Key] = &[
     key("log", "relaxed_within", "messages of relaxed topics are on stable storage within this time"),
     key("log", "open_files_max", "segment file handles one shard keeps open; auto: what RLIMIT_NOFILE allows"),
     key("log", "io_profile", "written by `corelane tune iobench`; empty: io.toml in each disk's folder, if there"),
+    key("groups", "partitions", "partitions of `__groups` when it is made: its coordinators are spread over the shards"),
+    key("groups", "heartbeat_interval", "how often a member says that it lives"),
+    key("groups", "groups_max", "groups of one coordinator"),
+    key("groups", "offsets_retention", "committed offsets of a group without members are kept this long"),
     key("stop", "drain_within", "requests in progress get this long to finish"),
     key("disk", "path", "the directory"),
     key("disk", "shards", "the shards that write here; given nowhere: an even spread"),

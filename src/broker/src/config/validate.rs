@@ -62,6 +62,12 @@ impl Config {
         span("limits.read_timeout", limits.read_timeout, 100, 3_600_000)?;
         span("limits.write_timeout", limits.write_timeout, 100, 3_600_000)?;
         span("stop.drain_within", self.stop.drain_within, 0, 600_000)?;
+        let groups = &self.groups;
+        count("groups.partitions", groups.partitions, 1, limits::PARTITIONS_PER_TOPIC_MAX)?;
+        span("groups.heartbeat_interval", groups.heartbeat_interval, 100, 60_000)?;
+        count("groups.groups_max", groups.groups_max, 1, 10_000_000)?;
+        let (retention_min, retention_max) = (limits::OFFSETS_RETENTION_MS_MIN, limits::OFFSETS_RETENTION_MS_MAX);
+        span("groups.offsets_retention", groups.offsets_retention, retention_min, retention_max)?;
         span("cores.spin", self.cores.spin, 0, 1_000)
     }
 

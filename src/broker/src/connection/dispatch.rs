@@ -1,7 +1,7 @@
 //! A request to the code that answers it.
 
 use super::{Connection, Incoming, Refused, hello};
-use crate::{admin, append, fetch, offsets, shard::Shard};
+use crate::{admin, append, fetch, groups, offsets, shard::Shard};
 use shards::executor;
 use std::{future::Future, rc::Rc};
 use wire::{Api, ErrorCode, FetchRequest, FrameHeader};
@@ -27,14 +27,49 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
         Api::DescribeTopic => start(admin::describe_topic(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeCluster => start(admin::describe_cluster(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::DescribeConfig => start(admin::describe_config(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::FindCoordinator => start(groups::find(Rc::clone(shard), incoming.decode()?, incoming)),
+        Api::ListGroups => start(groups::list(Rc::clone(shard), incoming.decode()?, incoming)),
+        other => match groups::read(other, connection, &incoming)? {
+            Some(request) => start(groups::handle(Rc::clone(shard), request, incoming)),
+            None => Err(not_served(other.code())),
+        },
     }
+}
+
+/// The requests that are answered here, which is what Hello names.
+pub(super) const SERVED: [Api; 21] = [
+    Api::Hello,
+    Api::Metadata,
+    Api::CreateTopic,
+    Api::DeleteTopic,
+    Api::AlterTopic,
+    Api::DescribeTopic,
+    Api::ListTopics,
+    Api::Produce,
+    Api::Fetch,
+    Api::ListOffsets,
+    Api::DescribeCluster,
+    Api::DescribeConfig,
+    Api::FindCoordinator,
+    Api::GroupHeartbeat,
+    Api::CommitOffsets,
+    Api::FetchOffsets,
+    Api::ListGroups,
+    Api::DescribeGroup,
+    Api::DeleteGroup,
+    Api::AlterOffsets,
+    Api::AlterGroup,
+];
+
+pub(super) fn not_served(code: u16) -> Refused {
+    Refused::new(ErrorCode::UnknownApi, format!("request {code} is not served here"))
 }
 
 /// The request that a header names, in a version that is spoken here.
 pub(super) fn spoken(header: &FrameHeader) -> Result<Api, Refused> {
     let (code, version) = (header.api, header.api_version);
-    let Some(api) = Api::from_code(code) else {
-        return Err(Refused::new(ErrorCode::UnknownApi, format!("there is no request {code}")));
+    let Some(api) = SERVED.into_iter().find(|api| api.code() == code) else {
+        return Err(not_served(code));
     };
     let (least, most) = api.versions();
     if !(least..=most).contains(&version) {

@@ -1,6 +1,6 @@
 //! The first request of a connection, and the one form in which a connection is refused.
 
-use super::{Connection, Incoming, Refused};
+use super::{Connection, Incoming, Refused, dispatch::SERVED};
 use crate::{admission::within, shard::Shard};
 use shards::{
     clock::{self, Monotonic},
@@ -72,7 +72,7 @@ pub(super) fn hello(shard: &Shard, connection: &Connection, incoming: Incoming) 
         cluster_id: process.cluster_id,
         shard_count: shard.count,
         shard: shard.id.0,
-        apis: Api::ranges(),
+        apis: SERVED.map(Api::range).to_vec(),
         frame_bytes_max: u32::try_from(shard.config.limits.frame_bytes_max.0).unwrap_or(u32::MAX),
         server: SERVER.to_owned(),
     };

@@ -70,6 +70,7 @@ pub(super) fn answer(shard: &Shard, incoming: Incoming) -> Result<(), Refused> {
             brokers: Vec::new(),
         }),
         Api::DescribeConfig => incoming.into_reply_to().send(&DescribeConfigReply { error: CODE, entries: Vec::new() }),
+        unserved => return Err(dispatch::not_served(unserved.code())),
     }
     Ok(())
 }

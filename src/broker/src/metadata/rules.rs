@@ -2,7 +2,7 @@
 
 use super::catalog::Refusal;
 use crate::config::Limits;
-use wire::{ErrorCode, TopicConfig, TopicConfigChanges, TopicConfigError, check_topic_name};
+use wire::{ErrorCode, FieldError, TopicConfig, TopicConfigChanges, check_topic_name};
 
 /// Checks a name.
 pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
@@ -32,6 +32,6 @@ pub(super) fn changed(config: &TopicConfig, changes: &TopicConfigChanges) -> Res
     changes.apply(config).map_err(refusal)
 }
 
-fn refusal(error: TopicConfigError) -> Refusal {
+fn refusal(error: FieldError) -> Refusal {
     Refusal::new(error.code, error.to_string())
 }

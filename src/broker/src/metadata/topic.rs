@@ -1,7 +1,7 @@
 //! A topic as the metadata holds it, and as it is stored.
 
 use serde::{Deserialize, Serialize};
-use wire::{Compression, Durability, TimestampKind, TopicConfig, TopicId};
+use wire::{Cleanup, Compression, Durability, TimestampKind, TopicConfig, TopicId};
 
 /// A topic. Never changed in place: an alteration is a new value under the same id.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,17 @@ pub(super) struct StoredTopic {
     segment_ms: u64,
     created_ms: i64,
     version: u64,
+    cleanup: StoredCleanup,
+    tombstone_retention_ms: u64,
+    compaction_lag_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredCleanup {
+    Delete,
+    Compact,
+    CompactAndDelete,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -64,6 +75,13 @@ impl From<&Topic> for StoredTopic {
             segment_ms: config.segment_ms,
             created_ms: topic.created_ms,
             version: topic.version,
+            cleanup: match config.cleanup {
+                Cleanup::Delete => StoredCleanup::Delete,
+                Cleanup::Compact => StoredCleanup::Compact,
+                Cleanup::CompactAndDelete => StoredCleanup::CompactAndDelete,
+            },
+            tombstone_retention_ms: config.tombstone_retention_ms,
+            compaction_lag_ms: config.compaction_lag_ms,
         }
     }
 }
@@ -86,6 +104,13 @@ impl StoredTopic {
             timestamp_kind: if self.append_time { TimestampKind::Append } else { TimestampKind::Create },
             segment_bytes: self.segment_bytes,
             segment_ms: self.segment_ms,
+            cleanup: match self.cleanup {
+                StoredCleanup::Delete => Cleanup::Delete,
+                StoredCleanup::Compact => Cleanup::Compact,
+                StoredCleanup::CompactAndDelete => Cleanup::CompactAndDelete,
+            },
+            tombstone_retention_ms: self.tombstone_retention_ms,
+            compaction_lag_ms: self.compaction_lag_ms,
         };
         Some(Topic {
             id: TopicId::from_hex(&self.id)?,

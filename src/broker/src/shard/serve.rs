@@ -12,7 +12,7 @@ use crate::{
     admission::within,
     append, calls,
     config::{Config, PlacementRules},
-    connection, fetch,
+    connection, fetch, groups,
     mail::{Answer, Call, Mail},
     metadata::Topic,
     offsets,
@@ -270,6 +270,9 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
             Call::Describe(keys) => {
                 let answer = Answer::Describe(keys.into_iter().map(|key| admin::describe(shard, key)).collect());
                 calls::send_now(shard, source, Mail::Answer { id, answer });
+            }
+            Call::Group { partition, request } => {
+                executor::spawn(groups::answer_for(Rc::clone(shard), source, id, partition, request)).detach();
             }
         },
         Mail::Answer { id, answer } => calls::answered(shard, id, answer),

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use crate::{
-    ack, calls,
+    ack, calls, groups,
     mail::Mail,
     metadata::{Change, Command, Topic},
     partition::{Partition, partition_options},
@@ -20,8 +20,12 @@ pub(super) fn apply(shard: &Rc<Shard>, version: u64, changes: &[Change]) -> Vec<
             Change::Put(topic) => {
                 let existing = before.map_or(0, |entry| entry.topic.config.partitions);
                 work.extend(put(shard, topic, existing));
+                groups::changed(shard, topic);
             }
-            Change::Deleting(topic) => work.extend(delete(shard, topic)),
+            Change::Deleting(topic) => {
+                work.extend(delete(shard, topic));
+                groups::deleted(shard, topic);
+            }
             Change::Purged(_) => {}
         }
     }
@@ -101,7 +105,10 @@ pub(super) fn put(shard: &Rc<Shard>, topic: &Arc<Topic>, existing: u32) -> Vec<W
         let partition = Partition::new(log, topic, shard.counters_of(topic.id));
         // This broker holds the only copy: what is durable is what consumers see.
         ack::show(shard, &partition, partition.log.watermarks().durable_end);
-        shard.partitions.borrow_mut().insert(key, partition);
+        shard.partitions.borrow_mut().insert(key, Rc::clone(&partition));
+        if topic.name == groups::TOPIC {
+            groups::serve(shard, &partition);
+        }
     }
     work
 }

@@ -6,6 +6,7 @@ mod connections;
 mod disks;
 mod failures;
 mod frames;
+mod groups;
 mod http;
 mod long_poll;
 mod memory;

@@ -4,11 +4,13 @@ use rkyv::vec::ArchivedVec;
 use thiserror::Error;
 
 use crate::AlignedVec;
-use crate::batch::record::{ArchivedRecord, Blob, PlacedArray, PlacedHeader, PlacedRecord, PlacedRoot, write_array, write_root};
+use crate::batch::record::{
+    ArchivedRecord, PlacedHeader, PlacedRecord, PlacedRoot, place_blob, place_headers, write_array, write_root,
+};
 use crate::batch::{BatchHeader, PayloadKind, TimestampKind};
 use crate::checksum::crc32c;
 use crate::compression::{Compression, compress_append};
-use crate::ids::{LeaderEpoch, Offset, TimestampMs};
+use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
 use crate::limits::{
     BATCH_BYTES_MAX, BATCH_HEADER_BYTES, HEADER_NAME_BYTES_MAX, HEADERS_PER_RECORD_MAX, MESSAGE_BYTES_MAX_CEILING,
     MESSAGE_BYTES_MAX_DEFAULT, RECORD_FIXED_BYTES, RECORD_HEADER_FIXED_BYTES, RECORDS_PER_BATCH_MAX, align_up,
@@ -95,12 +97,13 @@ pub struct BatchBuilder {
 
 #[derive(Clone, Copy)]
 struct ProducerStamp {
-    id: i64,
-    epoch: i16,
-    base_sequence: i32,
+    id: ProducerId,
+    epoch: ProducerEpoch,
+    base_sequence: Sequence,
 }
 
-const NO_PRODUCER: ProducerStamp = ProducerStamp { id: -1, epoch: -1, base_sequence: -1 };
+const NO_PRODUCER: ProducerStamp =
+    ProducerStamp { id: ProducerId::NONE, epoch: ProducerEpoch::NONE, base_sequence: Sequence::NONE };
 
 impl BatchBuilder {
     /// An empty batch.
@@ -124,7 +127,7 @@ impl BatchBuilder {
     }
 
     /// Names the idempotent producer of the batch. It holds for this batch only.
-    pub fn set_producer(&mut self, id: i64, epoch: i16, base_sequence: i32) {
+    pub fn set_producer(&mut self, id: ProducerId, epoch: ProducerEpoch, base_sequence: Sequence) {
         self.producer = ProducerStamp { id, epoch, base_sequence };
     }
 
@@ -159,9 +162,9 @@ impl BatchBuilder {
             self.max_timestamp_ms = timestamp.0;
         }
         self.max_timestamp_ms = self.max_timestamp_ms.max(timestamp.0);
-        let key = key.map(|bytes| self.place(bytes));
-        let value = value.map(|bytes| self.place(bytes));
-        let headers = self.place_headers(headers);
+        let key = key.map(|bytes| place_blob(bytes, &mut self.buffer));
+        let value = value.map(|bytes| place_blob(bytes, &mut self.buffer));
+        let headers = place_headers(headers.iter().copied(), &mut self.headers, &mut self.buffer);
         let offset_delta = self.records.len() as u32;
         self.records.push(PlacedRecord { timestamp_delta_ms, offset_delta, key, value, headers });
         Ok(())
@@ -185,28 +188,6 @@ impl BatchBuilder {
             return Err(PushError::TooLarge { message_bytes, message_bytes_max });
         }
         Ok(message_bytes)
-    }
-
-    fn place(&mut self, bytes: &[u8]) -> Blob {
-        let position = self.buffer.len();
-        self.buffer.extend_from_slice(bytes);
-        Blob { position, length: bytes.len() }
-    }
-
-    fn place_headers(&mut self, headers: &[(&str, Option<&[u8]>)]) -> Option<PlacedArray> {
-        if headers.is_empty() {
-            return None;
-        }
-        let mut placed = std::mem::take(&mut self.headers);
-        for (name, value) in headers {
-            let name = self.place(name.as_bytes());
-            let value = value.map(|bytes| self.place(bytes));
-            placed.push(PlacedHeader { name, value });
-        }
-        let array = write_array(&placed, &mut self.buffer);
-        placed.clear();
-        self.headers = placed;
-        Some(array)
     }
 
     /// Number of records.

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::checksum::{crc32c, crc32c_append};
 use crate::compression::{Compression, DecompressError};
-use crate::ids::{LeaderEpoch, Offset, TimestampMs};
+use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
 use crate::limits::{
     ALIGNMENT_BYTES, BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_UNCOMPRESSED_BYTES_MAX, OFFSET_DELTA_MAX, OFFSET_MAX,
     PADDING_BYTES_MAX, RECORDS_PER_BATCH_MAX, align_up,
@@ -71,16 +71,16 @@ pub struct BatchHeader {
     pub record_count: u32,
     /// Offset of the last record, less the base. At least `record_count - 1`; more when offsets have gaps.
     pub last_offset_delta: u32,
-    /// -1 where unused.
-    pub producer_epoch: i16,
+    /// Instance of the producer.
+    pub producer_epoch: ProducerEpoch,
     /// Timestamp of the first record; deltas in the payload count from it.
     pub first_timestamp_ms: TimestampMs,
     /// Largest timestamp of the records.
     pub max_timestamp_ms: TimestampMs,
-    /// -1 where unused.
-    pub producer_id: i64,
-    /// -1 where unused.
-    pub base_sequence: i32,
+    /// The producer, when its retries are recognised.
+    pub producer_id: ProducerId,
+    /// Sequence of the first record.
+    pub base_sequence: Sequence,
     /// Payload after decompression.
     pub uncompressed_length_bytes: u32,
 }
@@ -243,11 +243,11 @@ impl BatchHeader {
             payload_crc: u32_at(bytes, 32),
             record_count: u32_at(bytes, 36),
             last_offset_delta: u32_at(bytes, 40),
-            producer_epoch: i16::from_le_bytes(array_at(bytes, 44)),
+            producer_epoch: ProducerEpoch(i16::from_le_bytes(array_at(bytes, 44))),
             first_timestamp_ms: TimestampMs(i64::from_le_bytes(array_at(bytes, 48))),
             max_timestamp_ms: TimestampMs(i64::from_le_bytes(array_at(bytes, 56))),
-            producer_id: i64::from_le_bytes(array_at(bytes, 64)),
-            base_sequence: i32::from_le_bytes(array_at(bytes, 72)),
+            producer_id: ProducerId(i64::from_le_bytes(array_at(bytes, 64))),
+            base_sequence: Sequence(i32::from_le_bytes(array_at(bytes, 72))),
             uncompressed_length_bytes: u32_at(bytes, 76),
         };
         header.check_lengths()?;
@@ -339,12 +339,12 @@ impl BatchHeader {
         out[32..36].copy_from_slice(&self.payload_crc.to_le_bytes());
         out[36..40].copy_from_slice(&self.record_count.to_le_bytes());
         out[40..44].copy_from_slice(&self.last_offset_delta.to_le_bytes());
-        out[44..46].copy_from_slice(&self.producer_epoch.to_le_bytes());
+        out[44..46].copy_from_slice(&self.producer_epoch.0.to_le_bytes());
         out[46..48].copy_from_slice(&[0; 2]);
         out[48..56].copy_from_slice(&self.first_timestamp_ms.0.to_le_bytes());
         out[56..64].copy_from_slice(&self.max_timestamp_ms.0.to_le_bytes());
-        out[64..72].copy_from_slice(&self.producer_id.to_le_bytes());
-        out[72..76].copy_from_slice(&self.base_sequence.to_le_bytes());
+        out[64..72].copy_from_slice(&self.producer_id.0.to_le_bytes());
+        out[72..76].copy_from_slice(&self.base_sequence.0.to_le_bytes());
         out[76..80].copy_from_slice(&self.uncompressed_length_bytes.to_le_bytes());
         let header_crc = header_crc_of(out);
         out[28..32].copy_from_slice(&header_crc.to_le_bytes());

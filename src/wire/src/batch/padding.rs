@@ -3,7 +3,7 @@
 use crate::batch::{BatchHeader, PayloadKind, TimestampKind};
 use crate::checksum::crc32c;
 use crate::compression::Compression;
-use crate::ids::{LeaderEpoch, Offset, TimestampMs};
+use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
 use crate::limits::{ALIGNMENT_BYTES, BATCH_HEADER_BYTES, PADDING_BYTES_MAX};
 
 /// Fills `out` with one padding batch whose base offset is that of the batch to come.
@@ -28,11 +28,11 @@ pub fn write_padding(out: &mut [u8], next: Offset, epoch: LeaderEpoch) {
         payload_crc: crc32c(payload),
         record_count: 0,
         last_offset_delta: 0,
-        producer_epoch: -1,
+        producer_epoch: ProducerEpoch::NONE,
         first_timestamp_ms: TimestampMs(0),
         max_timestamp_ms: TimestampMs(0),
-        producer_id: -1,
-        base_sequence: -1,
+        producer_id: ProducerId::NONE,
+        base_sequence: Sequence::NONE,
         uncompressed_length_bytes: payload.len() as u32,
     };
     header.encode(head);

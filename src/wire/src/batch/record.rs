@@ -32,6 +32,13 @@ pub(crate) struct ArchivedRecord {
     headers: NichedOption<ArchivedBox<[ArchivedRecordHeader]>, Null>,
 }
 
+impl ArchivedRecord {
+    /// Distance from the first timestamp of the batch.
+    pub(crate) fn timestamp_delta_ms(&self) -> i32 {
+        self.timestamp_delta_ms.to_native()
+    }
+}
+
 /// One header of a record.
 #[derive(Portable, bytecheck::CheckBytes)]
 #[bytecheck(crate = rkyv::bytecheck)]
@@ -143,6 +150,29 @@ impl Archive for PlacedRoot {
 
 fn metadata(length: usize) -> rend::u32_le {
     u32::try_from(length).expect("lengths are bounded by the batch limit").into()
+}
+
+/// Appends bytes that a record will point at.
+pub(crate) fn place_blob(bytes: &[u8], out: &mut AlignedVec) -> Blob {
+    let position = out.len();
+    out.extend_from_slice(bytes);
+    Blob { position, length: bytes.len() }
+}
+
+/// Appends the headers of one record, if it has any. `scratch` is empty before and after.
+pub(crate) fn place_headers<'a>(
+    headers: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>)>,
+    scratch: &mut Vec<PlacedHeader>,
+    out: &mut AlignedVec,
+) -> Option<PlacedArray> {
+    for (name, value) in headers {
+        let name = place_blob(name.as_bytes(), out);
+        let value = value.map(|bytes| place_blob(bytes, out));
+        scratch.push(PlacedHeader { name, value });
+    }
+    let array = (!scratch.is_empty()).then(|| write_array(scratch, out));
+    scratch.clear();
+    array
 }
 
 /// Appends `values` as an archived array behind what `out` holds.

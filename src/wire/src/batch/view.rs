@@ -48,12 +48,17 @@ impl<'a> BatchView<'a> {
 
     /// The records, in order of their offsets.
     pub fn records(&self) -> Records<'_> {
+        Records::new(&self.header, self.archived())
+    }
+
+    /// The records as they are stored.
+    pub(crate) fn archived(&self) -> &[ArchivedRecord] {
         let payload = match &self.payload {
             Payload::Borrowed(bytes) => bytes,
             Payload::Decompressed(bytes) => bytes.as_slice(),
         };
         // SAFETY: `new` has checked exactly these bytes, and `self` has kept them borrowed or owned, unchanged, since.
-        Records::new(&self.header, unsafe { records_unchecked(payload) })
+        unsafe { records_unchecked(payload) }
     }
 }
 

@@ -84,7 +84,10 @@ fn check_sample_batch(golden: &[u8], compression: Compression) {
     let header = view.header();
     assert_eq!((header.payload_kind, header.compression), (PayloadKind::Records, compression));
     assert_eq!((header.base_offset, header.leader_epoch), (Offset(0x0102_0304_0506), LeaderEpoch(0x2a)));
-    assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence), (0x1122_3344_5566_7788, 5, 6));
+    assert_eq!(
+        (header.producer_id, header.producer_epoch, header.base_sequence),
+        (ProducerId(0x1122_3344_5566_7788), ProducerEpoch(5), Sequence(6))
+    );
     assert_eq!(
         (header.first_timestamp_ms, header.max_timestamp_ms),
         (TimestampMs(1_764_000_000_000), TimestampMs(1_764_000_000_500))
@@ -108,6 +111,23 @@ fn check_sample_batch(golden: &[u8], compression: Compression) {
             r#"10 1764000000002 Some("123456789") Some((0, "")) [("a", Some("1")), ("a", Some("2"))]"#,
         ]
     );
+}
+
+/// What compaction leaves: of a batch with records, and for batches without.
+#[test]
+fn compacted_batches() {
+    let batch = samples::batch(Compression::None);
+    let written = BatchView::new(&batch).unwrap().retain(|record| record.offset.0 % 2 == 0).unwrap();
+    let golden = aligned(&check_bytes("batch_retained", &written));
+    assert!(golden.as_slice() == written.as_slice(), "the bytes of version 1 have changed");
+    let view = BatchView::new(&golden).unwrap();
+    let offsets: Vec<u64> = view.records().map(|record| record.offset.0 & 0xff).collect();
+    assert_eq!((offsets, view.header().last_offset_delta), (vec![6, 8, 10], 4));
+    let empty = batch::empty_batch(Offset(77), Offset(99), LeaderEpoch(3));
+    let golden = aligned(&check_bytes("batch_empty", &empty));
+    assert!(golden.as_slice() == empty.as_slice(), "the bytes of version 1 have changed");
+    let view = BatchView::new(&golden).unwrap();
+    assert_eq!((view.records().len(), view.header().next_offset()), (0, Offset(100)));
 }
 
 #[test]

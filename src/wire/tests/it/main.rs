@@ -4,6 +4,7 @@
 
 mod allocations;
 mod batch_damage;
+mod batch_retain;
 mod batch_round_trip;
 mod frame_stream;
 mod golden;

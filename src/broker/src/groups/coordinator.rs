@@ -1,0 +1,251 @@
+//! One coordinator: the core, who waits for its replies, and what the writer has still to append.
+
+use crate::{admission::within, partition::Partition, shard::Shard};
+use consumer_groups::{Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, StateRecord, Token};
+use futures_util::future::select;
+use hashbrown::HashMap;
+use shards::{
+    clock::{self, Monotonic},
+    sync::{Notify, OneshotSender, oneshot},
+};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    pin::pin,
+    rc::Rc,
+    time::Duration,
+};
+use wire::{ErrorCode, TimestampMs};
+
+/// A request waits this long for a coordinator that is being read back: it takes moments, and an error would take the client longer.
+const LOAD_WAIT: Duration = Duration::from_secs(10);
+
+/// The coordinator of the groups of one partition of the internal topic.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    partition: Rc<Partition>,
+    core: RefCell<Core>,
+    phase: Cell<Phase>,
+    /// Told when the state has been read back, or cannot be.
+    loaded: Notify,
+    next_token: Cell<u64>,
+    waiting: RefCell<HashMap<Token, OneshotSender<Reply>>>,
+    unwritten: RefCell<VecDeque<Unit>>,
+    /// There is something to write, or the end has come.
+    pub(super) work: Notify,
+    wake_at_ms: Cell<Option<u64>>,
+    /// The time to wake up at has changed.
+    timer: Notify,
+    /// Bytes of records since the last snapshot began.
+    pub(super) written_bytes: Cell<u64>,
+    /// Told when they have grown.
+    pub(super) grown: Notify,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The state is being read back.
+    Loading,
+    Serving,
+    /// Its partition is gone, or its storage failed.
+    Ended(ErrorCode),
+}
+
+/// What one event led to: its records become durable together, before its replies leave.
+#[derive(Debug, Default)]
+pub(super) struct Unit {
+    pub(super) records: Vec<StateRecord>,
+    replies: Vec<(Token, Reply)>,
+    /// Told when the records are durable.
+    pub(super) written: Option<OneshotSender<()>>,
+}
+
+impl Coordinator {
+    pub(super) fn new(shard: &Shard, partition: Rc<Partition>) -> Rc<Coordinator> {
+        let groups = &shard.config.groups;
+        let options = Options {
+            heartbeat_interval_ms: u32::try_from(groups.heartbeat_interval.0.as_millis()).unwrap_or(u32::MAX),
+            groups_max: groups.groups_max as usize,
+            offsets_retention_ms: u64::try_from(groups.offsets_retention.0.as_millis()).unwrap_or(u64::MAX),
+        };
+        Rc::new(Coordinator {
+            partition,
+            core: RefCell::new(Core::new(options)),
+            phase: Cell::new(Phase::Loading),
+            loaded: Notify::new(),
+            next_token: Cell::new(0),
+            waiting: RefCell::default(),
+            unwritten: RefCell::default(),
+            work: Notify::new(),
+            wake_at_ms: Cell::new(None),
+            timer: Notify::new(),
+            written_bytes: Cell::new(0),
+            grown: Notify::new(),
+        })
+    }
+
+    /// Its partition of the internal topic.
+    pub(super) fn partition(&self) -> &Rc<Partition> {
+        &self.partition
+    }
+
+    pub(super) fn core(&self) -> &RefCell<Core> {
+        &self.core
+    }
+
+    /// The state has been read back: requests are taken from now on.
+    pub(super) fn begin(&self, shard: &Shard) {
+        if self.phase.get() == Phase::Loading {
+            self.phase.set(Phase::Serving);
+            self.tell(shard, Event::Loaded);
+            self.loaded.notify_waiters();
+        }
+    }
+
+    /// Answers nobody any more: whoever waits gets `code`.
+    pub(super) fn end(&self, code: ErrorCode) {
+        if !self.has_ended() {
+            self.phase.set(Phase::Ended(code));
+        }
+        // Dropped outside of the borrows: senders wake those who wait.
+        drop(self.waiting.take());
+        drop(self.unwritten.take());
+        self.loaded.notify_waiters();
+        self.work.notify_waiters();
+        self.timer.notify_waiters();
+        self.grown.notify_waiters();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase.get(), Phase::Ended(_))
+    }
+
+    /// Asks for a reply and waits until it may be sent. Dropped before that, nobody waits any more, and the core is told.
+    ///
+    /// # Errors
+    /// There is none: the state is still being read after [`LOAD_WAIT`], or its storage failed.
+    pub(super) async fn ask(&self, shard: &Rc<Shard>, request: Request) -> Result<Reply, ErrorCode> {
+        if self.phase.get() == Phase::Loading {
+            let _loaded = within(LOAD_WAIT, self.loaded.notified()).await;
+        }
+        match self.phase.get() {
+            Phase::Serving => {}
+            Phase::Loading => return Err(ErrorCode::CoordinatorLoading),
+            Phase::Ended(code) => return Err(code),
+        }
+        let token = Token(self.next_token.replace(self.next_token.get() + 1));
+        let (sender, receiver) = oneshot();
+        self.waiting.borrow_mut().insert(token, sender);
+        let waiting = Waiting { coordinator: self, shard, token };
+        self.tell(shard, Event::Request { token, request });
+        let reply = receiver.await;
+        drop(waiting);
+        reply.map_err(|_| match self.phase.get() {
+            Phase::Ended(code) => code,
+            Phase::Loading | Phase::Serving => ErrorCode::ShuttingDown,
+        })
+    }
+
+    /// Lets the core take in an event, and queues what comes of it.
+    pub(super) fn tell(&self, shard: &Shard, event: Event) {
+        if self.phase.get() != Phase::Serving {
+            // What is read back is looked at with the topics of then.
+            return;
+        }
+        let mut outcome = Outcome::default();
+        self.core.borrow_mut().handle(now(), &*shard.topics.borrow(), event, &mut outcome);
+        let Outcome { records, replies, wake_at_ms } = outcome;
+        if self.wake_at_ms.replace(wake_at_ms) != wake_at_ms {
+            self.timer.notify_waiters();
+        }
+        if !records.is_empty() || !replies.is_empty() {
+            self.write(Unit { records, replies, written: None });
+        }
+    }
+
+    /// Queues a unit behind all others.
+    pub(super) fn write(&self, unit: Unit) {
+        self.unwritten.borrow_mut().push_back(unit);
+        self.work.notify_waiters();
+    }
+
+    /// The units that go into the next batch: as many as stay within `bytes_max`, and at least one.
+    pub(super) fn take_units(&self, bytes_max: usize) -> Vec<Unit> {
+        let mut unwritten = self.unwritten.borrow_mut();
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while let Some(unit) = unwritten.front() {
+            bytes += unit.bytes();
+            if !taken.is_empty() && bytes > bytes_max {
+                break;
+            }
+            taken.extend(unwritten.pop_front());
+        }
+        taken
+    }
+
+    /// Sends the replies of a unit, and tells whoever waits for it. Everything before it, and itself, is durable.
+    pub(super) fn written(&self, unit: Unit) {
+        for (token, reply) in unit.replies {
+            let sender = self.waiting.borrow_mut().remove(&token);
+            if let Some(sender) = sender {
+                // Who asked may be gone with its connection.
+                let _gone = sender.send(reply);
+            }
+        }
+        if let Some(written) = unit.written {
+            // A snapshot that waits may have ended.
+            let _ended = written.send(());
+        }
+    }
+
+    /// Says when time has passed, until the end.
+    pub(super) async fn run_timer(&self, shard: &Shard) {
+        while !self.has_ended() {
+            let changed = self.timer.notified();
+            let Some(at_ms) = self.wake_at_ms.get() else {
+                changed.await;
+                continue;
+            };
+            let wait_ms = at_ms.saturating_sub(now().steady_ms);
+            if wait_ms == 0 {
+                self.tell(shard, Event::Tick);
+                // The core says when to come again: not at once, or other tasks would never run.
+                clock::sleep(shards::TICK).await;
+                continue;
+            }
+            let _either = select(pin!(changed), pin!(clock::sleep(Duration::from_millis(wait_ms)))).await;
+        }
+    }
+}
+
+impl Unit {
+    /// Records alone.
+    pub(super) fn of(records: Vec<StateRecord>, written: Option<OneshotSender<()>>) -> Unit {
+        Unit { records, replies: Vec::new(), written }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.records.iter().map(|record| record.key.len() + record.value.as_ref().map_or(0, Vec::len)).sum()
+    }
+}
+
+/// Somebody who waits for a reply.
+struct Waiting<'a> {
+    coordinator: &'a Coordinator,
+    shard: &'a Rc<Shard>,
+    token: Token,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waited = self.coordinator.waiting.borrow_mut().remove(&self.token).is_some();
+        if waited {
+            self.coordinator.tell(self.shard, Event::Cancelled { token: self.token });
+        }
+    }
+}
+
+fn now() -> Now {
+    Now { steady_ms: Monotonic::as_nanos(clock::monotonic()) / 1_000_000, wall: TimestampMs(clock::wall_ms()) }
+}

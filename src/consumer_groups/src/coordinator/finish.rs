@@ -1,0 +1,77 @@
+//! The end of every event: news for those who wait, what is to be stored, and when to look again.
+
+use super::Coordinator;
+use super::heartbeat::refused;
+use crate::ids::GroupId;
+use crate::limits::WALL_SLEEP_MS_MAX;
+use crate::membership::Changes;
+use crate::now::Now;
+use crate::outcome::{Outcome, Reply};
+use crate::topics::Topics;
+
+impl Coordinator {
+    /// Finishes what an event changed in a group.
+    pub(super) fn finish(&mut self, now: Now, topics: &dyn Topics, id: &GroupId, outcome: &mut Outcome) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let mut changes = group.membership.take_changes();
+        for (token, code) in std::mem::take(&mut changes.dismissed) {
+            self.waiting.remove(&token);
+            outcome.replies.push((token, Reply::Heartbeat(refused(code.into()))));
+        }
+        if changes.epoch || !changes.freed.is_empty() {
+            for member in group.membership.reconcile_waiting(now.steady_ms) {
+                self.answer_waiting(topics, id, &member, outcome);
+            }
+        }
+        self.store(now, id, changes, outcome);
+    }
+
+    fn store(&mut self, now: Now, id: &GroupId, mut changes: Changes, outcome: &mut Outcome) {
+        let group = self.groups.get_mut(id).expect("nothing in an event removes the group before its end");
+        if group.is_nothing() && !group.is_stored {
+            // A request asked for a new group, and was refused.
+            self.forget(id);
+            return;
+        }
+        changes.members.append(&mut group.membership.take_changes().members);
+        group.note_emptiness(now);
+        let is_quiet = changes.members.is_empty() && !group.is_changed && group.wake_at_ms.is_some();
+        group.write_changes(id, &changes, &mut outcome.records);
+        // A heartbeat that changed nothing only puts off what was due: the timer may go off too early, and is set anew then.
+        if !is_quiet {
+            self.set_timer(now, id);
+        }
+    }
+
+    /// Looks at the group by then.
+    pub(super) fn wake_by(&mut self, id: &GroupId, at_ms: u64) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if group.wake_at_ms.is_some_and(|before_ms| before_ms <= at_ms) {
+            return;
+        }
+        if let Some(before_ms) = group.wake_at_ms.replace(at_ms) {
+            self.timers.remove(&(before_ms, id.clone()));
+        }
+        self.timers.insert((at_ms, id.clone()));
+    }
+
+    /// Looks at the group when something of it is due next.
+    pub(super) fn set_timer(&mut self, now: Now, id: &GroupId) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if let Some(before_ms) = group.wake_at_ms.take() {
+            self.timers.remove(&(before_ms, id.clone()));
+        }
+        let expiry = group.expires_at(self.options.offsets_retention_ms);
+        let until_expiry_ms = expiry.map(|at| u64::try_from(at.0.saturating_sub(now.wall.0)).unwrap_or(0));
+        let by_wall_ms = now.steady_ms + until_expiry_ms.map_or(WALL_SLEEP_MS_MAX, |ms| ms.min(WALL_SLEEP_MS_MAX));
+        let at_ms = group.membership.next_deadline_ms().map_or(by_wall_ms, |deadline_ms| deadline_ms.min(by_wall_ms));
+        self.wake_by(id, at_ms);
+    }
+
+    /// Takes the group out of memory.
+    pub(super) fn forget(&mut self, id: &GroupId) {
+        if let Some(at_ms) = self.groups.remove(id).and_then(|group| group.wake_at_ms) {
+            self.timers.remove(&(at_ms, id.clone()));
+        }
+    }
+}

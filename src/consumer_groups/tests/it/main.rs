@@ -1,0 +1,8 @@
+//! The coordinator from outside: clients that lose requests and replies, time, and crashes.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
+
+mod client;
+mod operations;
+mod properties;
+mod world;
