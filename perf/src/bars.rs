@@ -22,7 +22,6 @@ mod shards;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -34,7 +33,7 @@ use crate::driver::DriverError;
 use crate::limits::LimitError;
 use crate::machine::{CpuClock, Facts};
 use crate::paths::record_without_folders;
-use crate::{EXIT_CANNOT, EXIT_MISSED, process};
+use crate::process;
 use pairs::Spread;
 use rig::Rig;
 
@@ -207,19 +206,8 @@ impl Limit {
     }
 }
 
-/// Runs the command.
-pub fn main(args: &BarsArgs) -> ExitCode {
-    match run(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(EXIT_MISSED),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(EXIT_CANNOT)
-        }
-    }
-}
-
-fn run(args: &BarsArgs) -> Result<bool, BarError> {
+/// Runs the command. False when a bar is not passed or could not be measured.
+pub(crate) fn run(args: &BarsArgs) -> Result<bool, BarError> {
     let mut rig = rig(args);
     std::fs::create_dir_all(&rig.data_dir).map_err(|source| BarError::Io { what: rig.data_dir.display().to_string(), source })?;
     process::pin(rig.cpus.client_cpu).map_err(|source| BarError::Io { what: "binding to a CPU".to_owned(), source })?;

@@ -9,13 +9,11 @@
 mod results;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use thiserror::Error;
 
 use crate::plot::PlotError;
 use crate::plot::against_limits::{self, Row};
-use crate::{EXIT_CANNOT, EXIT_MISSED};
 use results::{Figure, Results};
 
 /// Medians that differ by less than this share are the same, however small their spread.
@@ -60,23 +58,12 @@ enum Verdict {
     Better,
     Same,
     Worse,
-    /// The quartiles overlap although the medians differ, or one of the figures is noisy itself.
+    /// The quartiles overlap although the medians differ, or one of the figures is noisy itself, or comes from a single pair.
     Unclear,
 }
 
-/// Runs the command: prints the table, draws the plot. Exits with 1 when a bar became worse.
-pub fn main(args: &CompareArgs) -> ExitCode {
-    match run(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(EXIT_MISSED),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(EXIT_CANNOT)
-        }
-    }
-}
-
-fn run(args: &CompareArgs) -> Result<bool, CompareError> {
+/// Prints the table, draws the plot. False when a bar became worse.
+pub(crate) fn run(args: &CompareArgs) -> Result<bool, CompareError> {
     let (before, after) = (Results::read(&args.before)?, Results::read(&args.after)?);
     let pairs: Vec<(&Figure, &Figure)> =
         before.figures.iter().filter_map(|figure| Some((figure, after.figure(&figure.name)?))).collect();
@@ -94,6 +81,9 @@ fn run(args: &CompareArgs) -> Result<bool, CompareError> {
         if !alone.is_empty() {
             println!("only in {name}: {}", alone.join(", "));
         }
+        if let Some(warning) = single_pairs(name, one) {
+            println!("{warning}");
+        }
     }
     let row = |(a, b): &(&Figure, &Figure)| Some(Row { name: a.name.clone(), sides: [a.against_limit()?, b.against_limit()?] });
     let rows: Vec<Row> = pairs.iter().filter_map(row).collect();
@@ -105,6 +95,16 @@ fn run(args: &CompareArgs) -> Result<bool, CompareError> {
         Err(error) => return Err(error.into()),
     }
     Ok(pairs.iter().all(|(a, b)| verdict(a, b) != Verdict::Worse))
+}
+
+/// What is to be said of figures that come from one pair.
+fn single_pairs(name: &str, results: &Results) -> Option<String> {
+    let single: Vec<&str> =
+        results.figures.iter().filter(|figure| figure.is_single()).map(|figure| figure.name.as_str()).collect();
+    (!single.is_empty()).then(|| {
+        let figures = single.join(", ");
+        format!("warning: one pair each in {name} (n 1): {figures}. Their spread is not known: a difference may be noise")
+    })
 }
 
 fn line(a: &Figure, b: &Figure) -> String {
@@ -125,7 +125,7 @@ fn verdict(a: &Figure, b: &Figure) -> Verdict {
         return Verdict::Same;
     }
     let overlap = a.low <= b.high && b.low <= a.high;
-    if overlap || a.is_noisy() || b.is_noisy() {
+    if overlap || [a, b].into_iter().any(|figure| figure.is_noisy() || figure.is_single()) {
         return Verdict::Unclear;
     }
     if (b.value > a.value) == b.at_least { Verdict::Better } else { Verdict::Worse }
@@ -137,7 +137,7 @@ mod tests {
 
     fn figure(value: f64, (low, high): (f64, f64), at_least: bool, verdict: &str) -> Figure {
         let name = "produce".to_owned();
-        Figure { name, value, low, high, at_least, bound: 0.7, verdict: verdict.to_owned() }
+        Figure { name, value, low, high, pairs: Some(5), at_least, bound: 0.7, verdict: verdict.to_owned() }
     }
 
     #[test]
@@ -154,6 +154,10 @@ mod tests {
         check((0.0, 0.0, 0.0), (3.0, 3.0, 3.0), false, Verdict::Worse);
         let noisy = figure(0.5, (0.5, 0.5), true, "noisy");
         assert_eq!(verdict(&figure(0.9, (0.9, 0.9), true, "pass"), &noisy), Verdict::Unclear);
+        let single = Figure { pairs: Some(1), ..figure(0.5, (0.5, 0.5), true, "fail") };
+        assert_eq!(verdict(&figure(0.9, (0.9, 0.9), true, "pass"), &single), Verdict::Unclear);
+        let count = |value| Figure { pairs: None, ..figure(value, (value, value), false, "pass") };
+        assert_eq!(verdict(&count(1.0), &count(2.0)), Verdict::Worse);
     }
 
     #[test]
@@ -195,6 +199,13 @@ mod tests {
         );
         assert!(!plot.contains("crash"), "a bar of 0 has no ratio");
         assert!(!run(&args(file("c.jsonl", 0.9, 0.4))).unwrap(), "readers became worse");
+        let warned = |name: &str| single_pairs("A", &Results::read(&folder.path().join(name)).unwrap());
+        assert_eq!(warned("a.jsonl"), None);
+        let text = std::fs::read_to_string(folder.path().join("a.jsonl")).unwrap();
+        let one_pair = r#""spread":{"median":0.5,"low":0.5,"high":0.5,"iqr_share":0.0,"count":1}"#;
+        std::fs::write(folder.path().join("f.jsonl"), text.replace(r#""spread":null"#, one_pair)).unwrap();
+        assert!(warned("f.jsonl").unwrap().contains("one pair each in A (n 1): produce, crash, readers"));
+        assert!(run(&args(folder.path().join("f.jsonl"))).unwrap(), "nothing is said to be worse");
         std::fs::write(folder.path().join("d.jsonl"), "not JSON").unwrap();
         assert!(matches!(run(&args(folder.path().join("d.jsonl"))), Err(CompareError::Read { .. })));
         std::fs::write(folder.path().join("e.jsonl"), "{}").unwrap();

@@ -47,15 +47,16 @@ pub mod trial;
 pub mod verify;
 pub mod workload;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
 /// Exit code of what was done and is not good.
-pub(crate) const EXIT_MISSED: u8 = 1;
+const EXIT_MISSED: u8 = 1;
 /// Exit code of what could not be done.
-pub(crate) const EXIT_CANNOT: u8 = 2;
+const EXIT_CANNOT: u8 = 2;
 
 /// Arguments of `corelane perf`.
 #[derive(Debug, clap::Args)]
@@ -77,8 +78,8 @@ enum Command {
     Bars(bars::BarsArgs),
     /// Compare two result files of `perf bars`, figure by figure: both values, their ratio, better or worse; and a plot
     ///
-    /// A figure is better or worse when the medians differ by more than 3 % and the quartiles do not overlap. Exits with 1 when one
-    /// became worse.
+    /// A figure is better or worse when the medians differ by more than 3 % and the quartiles do not overlap; of a single pair neither is said,
+    /// and a warning names it. Exits with 1 when one became worse, with 2 when the files cannot be compared.
     Compare(compare::CompareArgs),
     /// Measure what disk, sockets and one core can do here without a broker: the yardsticks of the bars. Takes minutes
     Limits(limits::LimitsArgs),
@@ -116,32 +117,40 @@ struct MachineArgs {
 /// 0: done and good. 1: done, but a run was invalid, a message was wrong, an objective was missed or a bar failed. 2: could not be done.
 pub fn main(args: Args) -> ExitCode {
     match args.command {
-        Command::Run(args) => run::main(&args),
-        Command::Compare(args) => compare::main(&args),
+        Command::Run(args) => exit_code(run::run(&args)),
+        Command::Compare(args) => exit_code(compare::run(&args)),
         #[cfg(feature = "peers")]
-        Command::Peer(args) => peer::main(&args),
-        Command::Limits(args) => limits::main(&args),
-        Command::Bars(args) => bars::main(&args),
-        Command::Plot(args) => match plot::compare(&args.results, &args.out) {
-            Ok(()) => {
-                println!("{}", args.out.display());
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(EXIT_CANNOT)
-            }
-        },
-        Command::Machine(args) => machine_main(&args),
+        Command::Peer(args) => exit_code(peer::run(&args)),
+        Command::Limits(args) => exit_code(limits::run(&args).map(|()| true)),
+        Command::Bars(args) => exit_code(bars::run(&args)),
+        Command::Plot(args) => exit_code(plot::compare(&args.results, &args.out).map(|()| {
+            println!("{}", args.out.display());
+            true
+        })),
+        Command::Machine(args) => {
+            print_machine(&args);
+            ExitCode::SUCCESS
+        }
     }
 }
 
-fn machine_main(args: &MachineArgs) -> ExitCode {
+/// What a command found: good, not good, or why it could not be done, which is printed.
+fn exit_code(found: Result<bool, impl Display>) -> ExitCode {
+    match found {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(EXIT_MISSED),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(EXIT_CANNOT)
+        }
+    }
+}
+
+fn print_machine(args: &MachineArgs) {
     let facts = machine::Facts::read(&args.data_dir);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&facts).expect("facts are plain strings and numbers"));
     } else {
         print!("{facts}");
     }
-    ExitCode::SUCCESS
 }

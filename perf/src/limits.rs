@@ -18,13 +18,11 @@ pub mod receive;
 pub mod ring_file;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::EXIT_CANNOT;
 use crate::machine::{CpuClock, Facts};
 use crate::process;
 
@@ -112,17 +110,7 @@ impl Sides {
 }
 
 /// Runs the command.
-pub fn main(args: &LimitsArgs) -> ExitCode {
-    match run(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(EXIT_CANNOT)
-        }
-    }
-}
-
-fn run(args: &LimitsArgs) -> Result<(), LimitError> {
+pub(crate) fn run(args: &LimitsArgs) -> Result<(), LimitError> {
     let time = if args.quick { Duration::from_millis(250) } else { Duration::from_secs_f64(args.seconds.max(0.05)) };
     let file_bytes = if args.quick { args.file_bytes.min(128 << 20) } else { args.file_bytes };
     let wanted = |limit: Limit| args.only.is_empty() || args.only.contains(&limit);

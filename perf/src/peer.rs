@@ -11,7 +11,6 @@ mod load;
 mod nats;
 mod redis;
 
-use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,9 +23,9 @@ use crate::machine::{CpuClock, Facts};
 use crate::message::HEAD_BYTES;
 use crate::paths::record_without_folders;
 use crate::plan::Arrival;
+use crate::process;
 use crate::verify::{Counts, Delivered};
 use crate::workload::Rate;
-use crate::{EXIT_CANNOT, EXIT_MISSED, process};
 use load::{Load, Outcome};
 
 /// Arguments of `perf peer`.
@@ -85,7 +84,7 @@ enum Kind {
 
 /// A peer cannot be used.
 #[derive(Debug, Error)]
-enum PeerError {
+pub(crate) enum PeerError {
     #[error("redis: {0}")]
     Redis(#[from] ::redis::RedisError),
     #[error("nats: {0}")]
@@ -148,19 +147,8 @@ fn message_bytes(text: &str) -> Result<usize, String> {
     if bytes < HEAD_BYTES { Err(format!("a message has at least {HEAD_BYTES} bytes")) } else { Ok(bytes) }
 }
 
-/// Runs the command. Exits with 1 when a message went wrong or the run says nothing.
-pub fn main(args: &PeerArgs) -> ExitCode {
-    match run(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(EXIT_MISSED),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(EXIT_CANNOT)
-        }
-    }
-}
-
-fn run(args: &PeerArgs) -> Result<bool, PeerError> {
+/// Runs the command. False when a message went wrong or the run says nothing.
+pub(crate) fn run(args: &PeerArgs) -> Result<bool, PeerError> {
     process::pin(args.cpu).map_err(|source| PeerError::Io { what: format!("binding to CPU {}", args.cpu), source })?;
     process::take_precedence();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -7,7 +7,6 @@ mod search;
 mod text;
 
 use std::net::SocketAddr;
-use std::process::ExitCode;
 
 use crate::broker_process::{BrokerOptions, BrokerProcess, BrokerProcessError};
 use crate::driver::DriverError;
@@ -22,13 +21,12 @@ use crate::process;
 use crate::result::{Cost, Report, Series};
 use crate::trial::{Findings, Trial};
 use crate::workload::{Rate, Workload, WorkloadError};
-use crate::{EXIT_CANNOT, EXIT_MISSED};
 pub use args::RunArgs;
 use files::{file_name, log_second};
 
 /// A run that could not be done.
 #[derive(Debug, thiserror::Error)]
-enum RunError {
+pub(crate) enum RunError {
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     #[error(transparent)]
@@ -41,18 +39,6 @@ enum RunError {
     Io { what: String, source: std::io::Error },
     #[error("{0}")]
     Usage(String),
-}
-
-/// Runs the command.
-pub fn main(args: &RunArgs) -> ExitCode {
-    match run(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(EXIT_MISSED),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(EXIT_CANNOT)
-        }
-    }
 }
 
 /// Who answers.
@@ -73,7 +59,8 @@ struct Runner<'a> {
     trials: u32,
 }
 
-fn run(args: &RunArgs) -> Result<bool, RunError> {
+/// Runs the command. False when the run is not good.
+pub(crate) fn run(args: &RunArgs) -> Result<bool, RunError> {
     let (workload, about) = args::workload(args)?;
     if !about.is_empty() && !args.quiet {
         eprintln!("{}: {about}", workload.name);

@@ -28,6 +28,8 @@ pub(super) struct Figure {
     /// Quartiles; both the value itself where it is a count or a size.
     pub(super) low: f64,
     pub(super) high: f64,
+    /// Of so many pairs; nothing where it is a count or a size.
+    pub(super) pairs: Option<u64>,
     /// Whether more is better.
     pub(super) at_least: bool,
     pub(super) bound: f64,
@@ -84,6 +86,7 @@ impl Figure {
             value,
             low: quartile("low"),
             high: quartile("high"),
+            pairs: judged["spread"]["count"].as_u64(),
             at_least,
             bound,
             verdict: judged["verdict"].as_str()?.to_owned(),
@@ -93,6 +96,11 @@ impl Figure {
     /// Whether it says itself that its spread is too wide.
     pub(super) fn is_noisy(&self) -> bool {
         self.verdict == "noisy"
+    }
+
+    /// Whether it comes from one pair: then nothing is known of its spread.
+    pub(super) fn is_single(&self) -> bool {
+        self.pairs.is_some_and(|pairs| pairs < 2)
     }
 
     /// Divided by its bar; `None` where that is 0.

@@ -59,10 +59,22 @@ impl Stream {
     }
 
     /// Writes all slices, one after the other, gathering as many as the kernel takes in one call.
-    pub async fn write_vectored_all(&self, slices: &mut [IoSlice<'_>]) -> Result<(), NetError> {
+    pub async fn write_vectored_all(&self, mut slices: &mut [IoSlice<'_>]) -> Result<(), NetError> {
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            let written = self.write_vectored(slices).await?;
+            IoSlice::advance_slices(&mut slices, written);
+        }
+        Ok(())
+    }
+
+    /// Writes as much of the slices as the kernel takes at once, and waits until that is at least one byte. The first slice is not
+    /// empty.
+    pub async fn write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize, NetError> {
+        assert!(!slices[0].is_empty(), "a write begins with a byte");
         match &self.inner {
-            Inner::Real(stream) => stream.write_vectored_all(slices).await,
-            Inner::Simulated(stream) => stream.write_vectored_all(slices).await,
+            Inner::Real(stream) => stream.write_vectored(slices).await,
+            Inner::Simulated(stream) => stream.write_vectored(slices).await,
         }
     }
 

@@ -134,28 +134,24 @@ impl Stream {
         stream.peek(bytes).await.map_err(|error| NetError::from_io("read", &std::io::Error::from(error)))
     }
 
-    pub(crate) async fn write_vectored_all(&self, mut slices: &mut [IoSlice<'_>]) -> Result<(), NetError> {
+    pub(crate) async fn write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize, NetError> {
         self.connection.used.set(true);
-        IoSlice::advance_slices(&mut slices, 0);
-        while !slices.is_empty() {
-            let batch = &slices[..slices.len().min(SLICES_PER_SEND_MAX)];
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let sent = rustix::net::sendmsg(self.connection.fd(), batch, &mut SendAncillaryBuffer::default(), flags);
-            let sent = match sent {
-                Ok(sent) => sent,
+        let batch = &slices[..slices.len().min(SLICES_PER_SEND_MAX)];
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match rustix::net::sendmsg(self.connection.fd(), batch, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(sent) => return Ok(sent),
                 Err(rustix::io::Errno::AGAIN) => {
                     // Tries the first slice again, and waits for room when there is still none.
                     let first = &slices[0];
-                    poll_fn(|context| Pin::new(&mut *self.connection.stream.borrow_mut()).poll_write(context, first))
+                    return poll_fn(|context| Pin::new(&mut *self.connection.stream.borrow_mut()).poll_write(context, first))
                         .await
-                        .map_err(|error| NetError::from_io("write", &error))?
+                        .map_err(|error| NetError::from_io("write", &error));
                 }
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(NetError::new("write", errno.raw_os_error())),
-            };
-            IoSlice::advance_slices(&mut slices, sent);
+            }
         }
-        Ok(())
     }
 
     pub(crate) fn shutdown(&self) {

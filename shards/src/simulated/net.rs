@@ -196,17 +196,16 @@ impl Stream {
         .await
     }
 
-    pub(crate) async fn write_vectored_all(&self, slices: &mut [IoSlice<'_>]) -> Result<(), NetError> {
-        for slice in slices.iter() {
-            let mut rest: &[u8] = slice;
-            while !rest.is_empty() {
-                let room = self.writable().await?;
-                let count = room.min(rest.len());
-                self.send(&rest[..count]);
-                rest = &rest[count..];
-            }
+    pub(crate) async fn write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize, NetError> {
+        let mut room = self.writable().await?;
+        let mut written = 0;
+        for slice in slices {
+            let count = room.min(slice.len());
+            self.send(&slice[..count]);
+            room -= count;
+            written += count;
         }
-        Ok(())
+        Ok(written)
     }
 
     async fn writable(&self) -> Result<usize, NetError> {

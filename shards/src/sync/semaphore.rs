@@ -33,6 +33,11 @@ impl Semaphore {
         self.state.available.get()
     }
 
+    /// How many wait for permits.
+    pub fn waiting(&self) -> usize {
+        self.state.waiters.borrow().len()
+    }
+
     /// Waits for `count` permits. More than the semaphore ever holds never comes.
     pub fn acquire(&self, count: usize) -> Acquire {
         Acquire { state: Rc::clone(&self.state), wanted: count, waiter: None }

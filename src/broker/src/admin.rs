@@ -6,8 +6,7 @@ pub(crate) use listing::{list_topics, metadata};
 
 use crate::{
     calls,
-    connection::Incoming,
-    fetch::reply_memory,
+    connection::{Incoming, reply_memory},
     mail::{Answer, Call},
     metadata::{Answered, Command, Refusal, Request, Topic, TopicRequest},
     partition::LEADER_EPOCH,
@@ -108,7 +107,7 @@ pub(crate) async fn describe_topic(shard: Rc<Shard>, request: DescribeTopicReque
     };
     let topic = Arc::clone(&entry.topic);
     let bytes = topic.config.partitions as usize * size_of::<PartitionDescription>();
-    let held = reply_memory(&shard, incoming.connection(), bytes).await;
+    let Some(memory) = reply_memory(&shard, incoming.connection(), bytes).await else { return };
     let mut owners: HashMap<u16, Vec<PartitionKey>> = HashMap::new();
     for index in (0..topic.config.partitions).map(PartitionIndex) {
         let owner = entry.owner(index).expect("the topic has this partition");
@@ -125,7 +124,7 @@ pub(crate) async fn describe_topic(shard: Rc<Shard>, request: DescribeTopicReque
     partitions.sort_by_key(|partition| partition.partition);
     let (id, config, created_ms) = (topic.id, topic.config.clone(), topic.created_ms);
     let reply = DescribeTopicReply { error: ErrorCode::None, message: None, id, config, created_ms, partitions };
-    incoming.into_reply_to().send_with(&reply, Vec::new(), held);
+    incoming.into_reply_to().send_holding(&reply, memory);
 }
 
 /// How a partition of this shard stands.

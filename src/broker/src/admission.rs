@@ -25,6 +25,8 @@ pub(crate) struct Gate {
 pub(crate) struct Held {
     semaphore: Semaphore,
     count: usize,
+    /// Of the gate.
+    limit: usize,
 }
 
 impl Gate {
@@ -37,19 +39,24 @@ impl Gate {
     pub(crate) async fn acquire(&self, count: usize) -> Held {
         let count = count.min(self.limit);
         self.semaphore.acquire(count).await.forget();
-        Held { semaphore: self.semaphore.clone(), count }
+        Held { semaphore: self.semaphore.clone(), count, limit: self.limit }
     }
 
-    /// As [`Gate::acquire`], for at most `wait`.
-    pub(crate) async fn acquire_within(&self, count: usize, wait: Duration) -> Option<Held> {
+    /// As [`Gate::acquire`], if nobody has to be waited for.
+    pub(crate) fn try_acquire(&self, count: usize) -> Option<Held> {
         let count = count.min(self.limit);
-        match self.semaphore.try_acquire(count) {
-            Some(permit) => {
-                permit.forget();
-                Some(Held { semaphore: self.semaphore.clone(), count })
-            }
-            None => within(wait, self.acquire(count)).await,
-        }
+        self.semaphore.try_acquire(count)?.forget();
+        Some(Held { semaphore: self.semaphore.clone(), count, limit: self.limit })
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.semaphore.waiting()
+    }
+
+    /// What there is in all.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// How much is held now.
@@ -59,6 +66,22 @@ impl Gate {
 }
 
 impl Held {
+    /// How much is held.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether `count` is held; takes what is missing if nobody has to be waited for. More than the gate has counts as all of it.
+    pub(crate) fn grow_to(&mut self, count: usize) -> bool {
+        let count = count.min(self.limit);
+        if count > self.count {
+            let Some(permit) = self.semaphore.try_acquire(count - self.count) else { return false };
+            permit.forget();
+            self.count = count;
+        }
+        true
+    }
+
     /// Gives back all but `count`.
     pub(crate) fn shrink_to(&mut self, count: usize) {
         if count < self.count {
@@ -116,5 +139,20 @@ mod tests {
         assert_eq!(gate.used(), 100);
         assert!(poll(&mut Box::pin(gate.acquire(1))).is_pending());
         drop(held);
+    }
+
+    #[test]
+    fn what_is_held_grows_into_what_is_free_and_past_nobody() {
+        let gate = Gate::new(100);
+        let mut held = gate.try_acquire(40).unwrap();
+        assert!(held.grow_to(90));
+        assert!(held.grow_to(1000), "more than the gate has counts as all of it");
+        assert_eq!(gate.used(), 100);
+        held.shrink_to(50);
+        let mut waits = Box::pin(gate.acquire(60));
+        assert!(poll(&mut waits).is_pending());
+        assert_eq!(gate.waiting(), 1);
+        assert!(!held.grow_to(60), "somebody waits");
+        assert!(held.grow_to(50));
     }
 }

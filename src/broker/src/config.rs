@@ -123,9 +123,9 @@ pub struct Limits {
     pub partitions_max: u32,
     /// A new connection must say Hello within this time.
     pub hello_timeout: Span,
-    /// A request whose bytes stop arriving half-way is given up after this time.
+    /// A request whose bytes stop arriving half-way is given up after this time, one that arrives slowly after a second more for each 32 KiB.
     pub read_timeout: Span,
-    /// A client that takes no byte of its replies for this time is disconnected.
+    /// A client that does not take a MiB of its replies, or all there is, within this time is disconnected.
     pub write_timeout: Span,
 }
 
@@ -137,7 +137,7 @@ pub struct Memory {
     pub connection_in_flight_bytes_max: ByteSize,
     /// Request bytes taken in and not yet answered: the process; each shard has an equal part.
     pub in_flight_bytes_max: ByteSize,
-    /// Reply bytes not yet taken by a client: one connection.
+    /// Reply bytes not yet taken by a client: one connection, if its client takes as much in half a second. Any has 2 MiB.
     pub connection_reply_bytes_max: ByteSize,
     /// Reply bytes not yet taken by clients: the process; each shard has an equal part.
     pub reply_bytes_max: ByteSize,

@@ -8,25 +8,35 @@
 //! ```
 //!
 //! An idle connection holds no buffer: half a KiB until its next frame begins. Requests not yet answered, their bytes, and the bytes
-//! of replies not yet taken are bounded; at a bound the socket is not read.
+//! of replies not yet taken are bounded; at a bound the socket is not read. How much memory its replies get follows what its client
+//! takes (reply_memory.rs), and who holds memory without moving gives way to who waits for it (shard/relief.rs).
 
 mod attachments;
 mod dispatch;
 mod hello;
 mod output;
 mod overload;
+mod pace;
 mod reader;
+mod reply_memory;
 
 pub(crate) use attachments::Attachments;
 pub(crate) use hello::SERVER;
 pub(crate) use output::{Reply, ReplyTo};
+pub(crate) use pace::PERIOD as PACE_PERIOD;
+pub(crate) use reply_memory::{ReplyHold, reply_memory};
 
 use crate::{
     admission::{Gate, Held, within},
-    shard::Shard,
+    shard::{
+        Shard,
+        relief::{Memory, Transfer},
+    },
 };
 use output::Output;
+use pace::Pace;
 use reader::FrameReader;
+use reply_memory::ReplyWindow;
 use shards::{
     clock::Monotonic,
     net::{NetError, Stream},
@@ -59,8 +69,12 @@ pub(crate) struct Connection {
     /// Their bytes.
     in_flight: Gate,
     /// Bytes of replies not yet taken by the client.
-    pub(crate) reply_bytes: Gate,
+    replies: ReplyWindow,
     pub(crate) output: Output,
+    /// How fast the client sends.
+    input_pace: Pace,
+    /// A request that was admitted and is not there as a whole: its bytes, and when it was let in.
+    arriving: Cell<Option<(usize, Monotonic)>>,
     closed: Cell<bool>,
     /// Told when the connection closes.
     pub(crate) closing: Notify,
@@ -160,8 +174,10 @@ impl Connection {
             stream,
             turns: Gate::new(shard.config.limits.requests_in_flight_max as usize),
             in_flight: Gate::new(memory.connection_in_flight_bytes_max.as_usize()),
-            reply_bytes: Gate::new(memory.connection_reply_bytes_max.as_usize()),
+            replies: ReplyWindow::new(memory.connection_reply_bytes_max.as_usize(), shard.reply_bytes.limit()),
             output: Output::default(),
+            input_pace: Pace::default(),
+            arriving: Cell::new(None),
             closed: Cell::new(false),
             closing: Notify::new(),
             read_deadline: Cell::new(Some(hello_deadline)),
@@ -185,8 +201,42 @@ impl Connection {
         if !self.closed.replace(true) {
             self.stream.shutdown();
             self.output.clear();
+            self.replies.moves_on();
             self.closing.notify_waiters();
         }
+    }
+
+    /// What the connection holds of `memory` for bytes that are on their way.
+    pub(crate) fn transfer(&self, shard: &Shard, memory: Memory, now: Monotonic) -> Option<Transfer> {
+        let limits = &shard.config.limits;
+        if self.is_closed() {
+            return None;
+        }
+        let (held_bytes, since, pace, patience, waiting) = match memory {
+            Memory::Requests => {
+                let (bytes, since) = self.arriving.get()?;
+                (bytes, since, &self.input_pace, limits.read_timeout.0, 0)
+            }
+            Memory::Replies => {
+                let (replies, since) = (&self.replies, self.output.writing_since()?);
+                (replies.held_bytes(), since, self.output.pace(), limits.write_timeout.0, replies.waiting())
+            }
+        };
+        Some(Transfer { held_bytes, since, bytes_per_second: pace.bytes_per_second(now), patience, waiting })
+    }
+
+    /// Gives back memory that others wait for. Called for a connection that is stuck.
+    pub(crate) fn give_way(self: &Rc<Self>, shard: &Rc<Shard>, memory: Memory) {
+        if memory == Memory::Replies && output::put_back(shard, self) {
+            return;
+        }
+        let what = match memory {
+            Memory::Requests => "sends its request too slowly",
+            Memory::Replies => "takes its replies too slowly",
+        };
+        tracing::warn!(client = %self.client_id.borrow(), "a client {what} while others wait for memory: disconnected");
+        shard.counters.gave_way.set(shard.counters.gave_way.get() + 1);
+        self.close();
     }
 
     /// Closes the connection when its client is stuck. Called by the sweeper.

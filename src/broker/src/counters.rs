@@ -10,6 +10,8 @@ pub(crate) struct ShardCounters {
     /// Requests answered "overloaded" for lack of memory.
     pub(crate) overloaded: Cell<u64>,
     pub(crate) accepted: Cell<u64>,
+    /// Connections closed because they held memory, without moving, that others waited for.
+    pub(crate) gave_way: Cell<u64>,
     pub(crate) handed_over: Cell<u64>,
     pub(crate) fetched_bytes: Cell<u64>,
     pub(crate) sent_bytes: Cell<u64>,

@@ -15,9 +15,9 @@ mod read;
 pub(crate) use read::read_code;
 
 use crate::{
-    admission::{Held, within},
+    admission::within,
     calls,
-    connection::{Connection, Incoming},
+    connection::{Connection, ReplyTo, reply_memory},
     mail::{Answer, Call, Mail, ReadPart},
     partition::{Partition, Watcher},
     router::{Route, route},
@@ -42,62 +42,63 @@ const GATHER: Duration = Duration::from_millis(2);
 type Part = (FetchPartitionReply, Vec<Shared>);
 
 /// Answers a fetch.
-pub(crate) async fn fetch(shard: Rc<Shard>, request: FetchRequest, incoming: Incoming) {
+pub(crate) async fn fetch(shard: Rc<Shard>, request: FetchRequest, reply_to: ReplyTo) {
     let limit = &shard.config.limits;
-    let connection = Rc::clone(incoming.connection());
+    let connection = Rc::clone(reply_to.connection());
     let wait = Duration::from_millis(u64::from(request.max_wait_ms)).min(limit.fetch_wait_max.0);
     let deadline = clock::monotonic() + wait;
-    let bytes_max = (request.max_bytes as usize).min(limit.fetch_bytes_max.as_usize());
-    let bytes_min = (request.min_bytes as usize).min(bytes_max);
+    // A single batch may need more memory than is asked for.
+    let mut needed_bytes = 0;
 
-    let (parts, holds) = loop {
+    let (parts, memory) = loop {
         let more = Rc::new(Notify::new());
         let moved = more.notified();
+        let bytes_max = (request.max_bytes as usize).min(limit.fetch_bytes_max.as_usize()).min(connection.reply_bytes_max());
+        let bytes_min = (request.min_bytes as usize).min(bytes_max);
         // Watching before reading: what becomes visible in between is not missed.
         let may_wait = bytes_min > 0 && clock::monotonic() < deadline && !shard.is_stopping();
         if may_wait {
             watch(&shard, &request, &more, deadline).await;
         }
-        let mut holds = reply_memory(&shard, &connection, wanted_bytes(&request, bytes_max)).await;
+        let wanted_bytes = wanted_bytes(&request, bytes_max).max(needed_bytes);
+        let Some(mut memory) = reply_memory(&shard, &connection, wanted_bytes).await else { return };
+        let parts = read_all(&shard, &request, bytes_max).await;
         if connection.is_closed() {
             return;
         }
-        let parts = read_all(&shard, &request, bytes_max).await;
-        let bytes: usize = parts.iter().map(|(reply, _)| reply.batch_bytes as usize).sum();
-        let failed = parts.iter().any(|(reply, _)| !reply.error.is_none());
-        if bytes >= bytes_min || failed || !may_wait || connection.is_closed() {
-            holds.iter_mut().for_each(|held| held.shrink_to(bytes));
-            break (parts, holds);
+        let bytes = parts.iter().map(|(reply, _)| reply.batch_bytes as usize).sum();
+        if !memory.grow_to(bytes) {
+            // What was read is not kept without its memory: it is read again once that is there.
+            needed_bytes = bytes;
+            continue;
         }
-        drop((parts, holds));
+        let failed = parts.iter().any(|(reply, _)| !reply.error.is_none());
+        if bytes >= bytes_min || failed || !may_wait {
+            memory.shrink_to(bytes);
+            break (parts, memory);
+        }
+        drop((parts, memory));
         wait_for_more(&shard, &connection, moved, deadline).await;
         if bytes_min > 1 {
             clock::sleep(GATHER.min(deadline.since(clock::monotonic()))).await;
         }
     };
 
-    let mut attachments = Vec::new();
+    let mut batches = Vec::new();
     let mut partitions = Vec::with_capacity(parts.len());
-    for (reply, batches) in parts {
+    for (reply, read) in parts {
         partitions.push(reply);
-        attachments.extend(batches);
+        batches.extend(read);
     }
-    let bytes: usize = attachments.iter().map(Shared::len).sum();
+    let bytes: usize = batches.iter().map(Shared::len).sum();
     shard.counters.fetched_bytes.set(shard.counters.fetched_bytes.get() + bytes as u64);
-    incoming.into_reply_to().send_with(&FetchReply { partitions }, attachments, holds);
+    reply_to.send_fetched(&FetchReply { partitions }, batches, memory, request);
 }
 
 /// The most that the partitions together may bring, when none has a batch above what was asked for.
 fn wanted_bytes(request: &FetchRequest, bytes_max: usize) -> usize {
     let parts: usize = request.partitions.iter().map(|part| part.max_bytes as usize).fold(0, usize::saturating_add);
     parts.min(bytes_max)
-}
-
-/// Holds memory for a reply before it is made: the connection's and the shard's, until the client has taken it.
-pub(crate) async fn reply_memory(shard: &Shard, connection: &Connection, bytes: usize) -> Vec<Held> {
-    let of_connection = connection.reply_bytes.acquire(bytes).await;
-    let of_shard = shard.reply_bytes.acquire(bytes).await;
-    vec![of_connection, of_shard]
 }
 
 /// Waits until a watched partition moves, the deadline passes, or nobody wants the answer any more.

@@ -3,6 +3,7 @@
 //! Only its own thread touches it. Futures hold it by `Rc`; no borrow of a cell lives across an await.
 
 pub(crate) mod compaction;
+pub(crate) mod relief;
 pub(crate) mod retention;
 pub(crate) mod serve;
 mod sweeper;
@@ -26,6 +27,7 @@ use crate::{
 };
 use commit_log::ShardLog;
 use hashbrown::HashMap;
+use relief::Relief;
 use shards::{
     ShardId,
     mesh::Mesh,
@@ -63,6 +65,7 @@ pub(crate) struct Shard {
     pub(crate) in_flight: Gate,
     /// Replies in memory.
     pub(crate) reply_bytes: Gate,
+    pub(crate) relief: Relief,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) counters: ShardCounters,
     pub(crate) compaction: Cell<compaction::CompactionLevels>,
@@ -116,6 +119,7 @@ impl Shard {
             retention: retention::Schedule::default(),
             in_flight: Gate::new(in_flight),
             reply_bytes: Gate::new(reply_bytes),
+            relief: Relief::default(),
             connections: RefCell::default(),
             counters: ShardCounters::default(),
             compaction: Cell::default(),
@@ -199,6 +203,11 @@ impl Connections {
 
     pub(crate) fn len(&self) -> usize {
         self.open.len()
+    }
+
+    /// Each of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Connection>> {
+        self.open.values()
     }
 
     /// All of them, for a walk during which some may close.

@@ -1,8 +1,7 @@
 //! Topics by name, in pages: whatever is asked for, a reply is bounded, and says when there is more.
 
 use crate::{
-    connection::Incoming,
-    fetch::reply_memory,
+    connection::{Incoming, reply_memory},
     partition::LEADER_EPOCH,
     shard::Shard,
     topics::{Since, TopicEntry},
@@ -73,7 +72,7 @@ pub(crate) async fn metadata(shard: Rc<Shard>, request: MetadataRequest, incomin
             None => page_bytes(topics.len(), topics.len() * limits::TOPIC_NAME_BYTES_MAX, topics.partition_count()),
         }
     };
-    let held = reply_memory(&shard, incoming.connection(), bytes).await;
+    let Some(memory) = reply_memory(&shard, incoming.connection(), bytes).await else { return };
     let mut reply = MetadataReply {
         error: ErrorCode::None,
         message: None,
@@ -94,7 +93,7 @@ pub(crate) async fn metadata(shard: Rc<Shard>, request: MetadataRequest, incomin
         Some(names) => named(&shard, names, page, &mut reply).await,
         None => changed_or_all(&shard, request.since_version, request.after, page, &mut reply).await,
     }
-    incoming.into_reply_to().send_with(&reply, Vec::new(), held);
+    incoming.into_reply_to().send_holding(&reply, memory);
 }
 
 async fn named(shard: &Shard, names: Vec<String>, mut page: Page, reply: &mut MetadataReply) {
@@ -188,7 +187,8 @@ fn topic_metadata(shard: &Shard, entry: Option<&TopicEntry>, name: String) -> To
 /// The topics by name.
 pub(crate) async fn list_topics(shard: Rc<Shard>, request: ListTopicsRequest, incoming: Incoming) {
     let count = shard.topics.borrow().len();
-    let held = reply_memory(&shard, incoming.connection(), page_bytes(count, count * limits::TOPIC_NAME_BYTES_MAX, 0)).await;
+    let bytes = page_bytes(count, count * limits::TOPIC_NAME_BYTES_MAX, 0);
+    let Some(memory) = reply_memory(&shard, incoming.connection(), bytes).await else { return };
     let mut reply = ListTopicsReply { error: ErrorCode::None, topics: Vec::new(), more: false };
     let mut page = Page::new(request.limit);
     let mut after = request.after;
@@ -198,7 +198,7 @@ pub(crate) async fn list_topics(shard: Rc<Shard>, request: ListTopicsRequest, in
             // Without its partitions: their number is all that is said.
             if !page.takes(&entry.topic.name, 0) {
                 reply.more = true;
-                return incoming.into_reply_to().send_with(&reply, Vec::new(), held);
+                return incoming.into_reply_to().send_holding(&reply, memory);
             }
             reply.topics.push(TopicListing {
                 name: entry.topic.name.clone(),
@@ -208,7 +208,7 @@ pub(crate) async fn list_topics(shard: Rc<Shard>, request: ListTopicsRequest, in
             });
         }
         if reply.topics.len() == before {
-            return incoming.into_reply_to().send_with(&reply, Vec::new(), held);
+            return incoming.into_reply_to().send_holding(&reply, memory);
         }
         after = reply.topics.last().map(|topic| topic.name.clone());
         executor::yield_if_needed().await;

@@ -15,7 +15,7 @@ pub(super) async fn dispatch(shard: &Rc<Shard>, connection: &Rc<Connection>, inc
         Api::Fetch => {
             let request: FetchRequest = incoming.decode()?;
             request.check()?;
-            start(fetch::fetch(Rc::clone(shard), request, incoming))
+            start(fetch::fetch(Rc::clone(shard), request, incoming.into_reply_to()))
         }
         Api::DeleteRecords => start(delete_records::delete_records(Rc::clone(shard), incoming.decode()?, incoming)),
         Api::ListOffsets => start(offsets::list(Rc::clone(shard), incoming.decode()?, incoming)),

@@ -9,14 +9,15 @@
 
 use super::{Attachments, Connection, End, Incoming, Refused, RequestHolds, output::ReplyTo, overload};
 use crate::{
+    admission::within,
     append,
-    shard::{OpenRequest, Shard},
+    shard::{OpenRequest, Shard, relief},
 };
 use shards::{
     buffer::{BufferMut, Shared, allocate_plain},
     clock::{self, Monotonic},
 };
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 use wire::{
     Api, FrameError, FrameHeader,
     limits::{FRAME_HEADER_BYTES, HELLO_BYTES_MAX},
@@ -30,6 +31,10 @@ const BUFFER_BYTES: usize = 64 << 10;
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 /// Larger frames get a buffer of their own: copying them would cost more than its allocation.
 const COPIED_FRAME_BYTES_MAX: usize = 32 << 10;
+
+/// A client must send a request at this pace, or in `limits.read_timeout` when it is small: a modem's line, on which 16 MiB take nine
+/// minutes. Without it a byte now and then would keep a request, and its memory, for ever.
+const REQUEST_BYTES_PER_SECOND_MIN: usize = 32 << 10;
 
 const _: () = assert!(COPIED_FRAME_BYTES_MAX <= BUFFER_BYTES && SNIFF_BYTES <= BUFFER_BYTES);
 
@@ -47,6 +52,9 @@ pub(super) struct FrameReader<'a> {
     greeted: bool,
     /// Until then it must have.
     hello_deadline: Option<Monotonic>,
+    /// When the request that arrives now began, and its bytes as far as they are known.
+    begun: Option<Monotonic>,
+    frame_bytes: usize,
 }
 
 impl<'a> FrameReader<'a> {
@@ -63,6 +71,8 @@ impl<'a> FrameReader<'a> {
             more_waits: false,
             greeted: false,
             hello_deadline,
+            begun: None,
+            frame_bytes: FRAME_HEADER_BYTES,
         }
     }
 
@@ -100,6 +110,7 @@ impl<'a> FrameReader<'a> {
 
     async fn header(&mut self) -> Result<FrameHeader, End> {
         self.fill(FRAME_HEADER_BYTES).await?;
+        self.begun.get_or_insert_with(clock::monotonic_coarse);
         let header = FrameHeader::decode(self.arrived()).map_err(|error| End::Refused(0, error.into()))?;
         let refuse = |error: FrameError| Err(End::Refused(header.correlation_id, error.into()));
         let limit_bytes = u32::try_from(self.shard.config.limits.frame_bytes_max.0).unwrap_or(u32::MAX);
@@ -116,18 +127,28 @@ impl<'a> FrameReader<'a> {
             let rule = "a request has no flag";
             return refuse(FrameError::Field { position: 12, field: "flags", found: u64::from(header.flags), rule });
         }
+        self.frame_bytes = header.total_length as usize;
         Ok(header)
     }
 
     /// Waits for memory: the socket is not read meanwhile. What the shard has no room for within the bound is not admitted, and holds none.
-    async fn admit(&self, header: &FrameHeader) -> RequestHolds {
+    async fn admit(&mut self, header: &FrameHeader) -> RequestHolds {
         let bytes = header.total_length as usize;
-        let wait = self.shard.config.memory.admission_wait.0;
+        let asked = clock::monotonic_coarse();
         self.connection.read_deadline.set(None);
         // Own replies that the client does not take hold turns: the write time-out ends that wait, not this one.
         let turn = self.connection.turns.acquire(1).await;
         let connection_bytes = self.connection.in_flight.acquire(bytes).await;
-        let shard_bytes = self.shard.in_flight.acquire_within(bytes, wait).await;
+        let shard_bytes = match self.shard.in_flight.try_acquire(bytes) {
+            Some(held) => Some(held),
+            None => {
+                relief::wanted(self.shard);
+                within(self.shard.config.memory.admission_wait.0, self.shard.in_flight.acquire(bytes)).await
+            }
+        };
+        let now = clock::monotonic_coarse();
+        self.begun = self.begun.map(|begun| begun + now.since(asked));
+        self.connection.arriving.set(shard_bytes.as_ref().map(|held| (held.count(), now)));
         self.going_on();
         let open = OpenRequest::new(self.shard);
         RequestHolds { _turn: turn, _connection_bytes: connection_bytes, shard_bytes, _open: open }
@@ -152,6 +173,8 @@ impl<'a> FrameReader<'a> {
 
     fn arrived_whole(&mut self) {
         self.connection.read_deadline.set(None);
+        self.connection.arriving.set(None);
+        (self.begun, self.frame_bytes) = (None, FRAME_HEADER_BYTES);
         self.greeted = true;
     }
 
@@ -248,16 +271,28 @@ impl<'a> FrameReader<'a> {
         match self.connection.stream.read(bytes).await {
             Ok(0) if found_bytes == 0 => Err(End::Closed),
             Ok(0) => Err(End::Refused(0, FrameError::Truncated { needed_bytes: found_bytes + 1, found_bytes }.into())),
-            Ok(read) => Ok(read),
+            Ok(read) => {
+                self.connection.input_pace.moved(read, clock::monotonic_coarse());
+                Ok(read)
+            }
             Err(error) => Err(End::Net(error)),
         }
     }
 
-    /// A request has begun: its bytes must go on arriving. For Hello the deadline set when the connection began stands.
-    fn going_on(&self) {
-        let next = || clock::monotonic_coarse() + self.shard.config.limits.read_timeout.0;
-        self.connection.read_deadline.set(if self.greeted { Some(next()) } else { self.hello_deadline });
+    /// A request has begun: its bytes must go on arriving, and all of them in their time. For Hello the deadline set when the connection began
+    /// stands.
+    fn going_on(&mut self) {
+        let now = clock::monotonic_coarse();
+        let begun = *self.begun.get_or_insert(now);
+        let next = now + self.shard.config.limits.read_timeout.0;
+        let whole = begun + request_time(self.frame_bytes, self.shard.config.limits.read_timeout.0);
+        self.connection.read_deadline.set(if self.greeted { Some(next.min(whole)) } else { self.hello_deadline });
     }
+}
+
+/// How long a request of `bytes` may take to arrive.
+fn request_time(bytes: usize, read_timeout: Duration) -> Duration {
+    read_timeout + Duration::from_millis(bytes as u64 * 1000 / REQUEST_BYTES_PER_SECOND_MIN as u64)
 }
 
 /// The buffer after a first read that brought `sniffed`.

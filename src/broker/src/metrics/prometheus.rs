@@ -29,6 +29,7 @@ const FAMILIES: &[Family] = &[
     counter("corelane_connections_accepted_total", "Connections accepted.", |s| s.accepted as f64),
     counter("corelane_connections_handed_over_total", "Connections given to the shard they asked for.", |s| s.handed_over as f64),
     counter("corelane_connections_refused_total", "Connections told an error and closed.", |s| s.refused as f64),
+    counter("corelane_connections_gave_way_total", GAVE_WAY_HELP, |s| s.gave_way as f64),
     counter("corelane_requests_total", "Requests taken.", |s| s.requests as f64),
     counter("corelane_requests_overloaded_total", "Requests answered \"overloaded\" for lack of memory.", |s| {
         s.overloaded as f64
@@ -106,6 +107,7 @@ const FAMILIES: &[Family] = &[
     gauge("corelane_segment_files_open", "Segment files open.", |s| s.log.open_files as f64),
 ];
 
+const GAVE_WAY_HELP: &str = "Connections closed because they were stuck and held memory that others waited for.";
 const LEFT_OUT_HELP: &str = "Topics with traffic that the metrics of single topics leave out: a shard names its 1000 busiest.";
 
 const _: () = assert!(super::TOPICS_MAX == 1000 && super::PARTITIONS_MAX == 1000, "the help says so");

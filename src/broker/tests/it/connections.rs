@@ -3,13 +3,13 @@
 use crate::http::metrics_when;
 use crate::support::{HANG_GUARD, Raw, Site, batch, fetch_request, noise, stop};
 use std::{
-    io::Write,
+    io::{Read, Write},
     thread,
     time::{Duration, Instant},
 };
 use wire::{
-    Api, DescribeClusterRequest, ErrorCode, HelloReply, HelloRequest, MetadataRequest, TopicConfig, TopicId, encode_request,
-    limits::FRAME_HEADER_BYTES,
+    Acks, Api, DescribeClusterRequest, ErrorCode, HelloReply, HelloRequest, MetadataRequest, PartitionIndex, ProducePartition,
+    ProduceRequest, TopicConfig, TopicId, encode_request, limits::FRAME_HEADER_BYTES,
 };
 
 /// Both ends of a connection are in this process.
@@ -128,6 +128,54 @@ fn who_stops_in_the_middle_of_a_request_is_disconnected() {
         client.stream.write_all(&fetch[..cut]).unwrap();
         assert!(client.is_at_end());
     }
+    stop(broker);
+}
+
+/// A byte now and then renewed the deadline of a request for ever.
+#[test]
+fn who_sends_a_request_byte_by_byte_is_disconnected() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.limits.read_timeout = "300ms".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let topic = Raw::connect(broker.addr()).create("t", TopicConfig::default());
+    for attachment_bytes in [0, 16 << 10] {
+        let mut client = Raw::connect(broker.addr());
+        let fetch = encode_request(1, &fetch_request(topic, 0, 0, 0, 0), attachment_bytes);
+        let begun = Instant::now();
+        // The last byte never comes; the broker's end shows as an error of a later write.
+        let mut bytes = fetch[..fetch.len() - 1].iter().chain(std::iter::repeat_n(&0, attachment_bytes));
+        while bytes.next().is_some_and(|byte| client.stream.write_all(&[*byte]).is_ok()) {
+            assert!(begun.elapsed() < HANG_GUARD, "it is never disconnected");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!matches!(client.stream.read(&mut [0]), Ok(1..)), "it was answered");
+    }
+    stop(broker);
+}
+
+/// A large request gets time for its bytes: longer than a client may be still.
+#[test]
+fn a_large_request_over_a_slow_link_is_taken() {
+    const BYTES: usize = 512 << 10;
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.limits.read_timeout = "1s".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let mut client = Raw::connect(broker.addr());
+    let topic = client.create("t", TopicConfig::default());
+    let batch = batch(&[noise(BYTES, 1)]);
+    let lengths = vec![u32::try_from(batch.len()).unwrap()];
+    let part = ProducePartition { topic, partition: PartitionIndex(0), batch_lengths: lengths };
+    let request = ProduceRequest { acks: Acks::AllInSync, timeout_ms: 60_000, partitions: vec![part] };
+    let frame = encode_request(9, &request, batch.len());
+    // Four times the time of a small request, at twice the least pace.
+    for piece in [&frame[..], &batch[..]].concat().chunks(16 << 10) {
+        client.stream.write_all(piece).unwrap();
+        thread::sleep(Duration::from_millis(130));
+    }
+    let reply = client.receive_produced();
+    assert_eq!((reply.error, reply.base_offset.0), (ErrorCode::None, 0));
     stop(broker);
 }
 

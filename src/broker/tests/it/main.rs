@@ -12,6 +12,7 @@ mod groups;
 mod http;
 mod long_poll;
 mod members;
+mod memory;
 mod overload;
 mod placement;
 mod produce_fetch;

@@ -7,7 +7,8 @@ use broker::{
 };
 use std::{
     io::Write,
-    thread,
+    net::{Shutdown, TcpStream},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use wire::{
@@ -109,11 +110,33 @@ fn without_memory(site: &Site) -> BrokerHandle {
     broker::start(config).unwrap()
 }
 
-/// A produce request of `bytes`, of which only the beginning is sent: it holds memory until its connection ends.
-fn half_a_request(broker: &BrokerHandle, topic: TopicId, bytes: usize) -> Raw {
-    let mut client = Raw::connect(broker.addr());
-    begin_request(&mut client, topic, bytes);
-    client
+/// A produce request that arrives slowly, and holds memory until this is dropped: not so slowly that it gives way to others.
+struct SlowRequest {
+    stream: TcpStream,
+    sender: Option<JoinHandle<()>>,
+}
+
+impl SlowRequest {
+    fn begin(broker: &BrokerHandle, topic: TopicId, bytes: usize) -> Self {
+        let stream = Raw::connect(broker.addr()).stream;
+        let mut sending = stream.try_clone().unwrap();
+        sending.write_all(&encode_request(9, &produce_request(topic, bytes), bytes)).unwrap();
+        // It is far from whole when the longest test is over.
+        let send = move || {
+            while sending.write_all(&[0; 256]).is_ok() {
+                thread::sleep(Duration::from_millis(50));
+            }
+        };
+        SlowRequest { stream, sender: Some(thread::spawn(send)) }
+    }
+}
+
+impl Drop for SlowRequest {
+    fn drop(&mut self) {
+        // The broker may have ended before.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.sender.take().map(JoinHandle::join);
+    }
 }
 
 fn produce_request(topic: TopicId, bytes: usize) -> ProduceRequest {
@@ -121,12 +144,7 @@ fn produce_request(topic: TopicId, bytes: usize) -> ProduceRequest {
     ProduceRequest { acks: Acks::AllInSync, timeout_ms: 0, partitions: vec![part] }
 }
 
-/// Sends what comes before the batches of a request.
-fn begin_request(client: &mut Raw, topic: TopicId, bytes: usize) {
-    client.stream.write_all(&encode_request(9, &produce_request(topic, bytes), bytes)).unwrap();
-}
-
-/// Length of that.
+/// Length of what comes before the batches of a request.
 fn begun_bytes(topic: TopicId) -> usize {
     encode_request(9, &produce_request(topic, 16), 16).len()
 }
@@ -138,7 +156,7 @@ fn a_request_without_memory_is_answered_overloaded_and_its_connection_goes_on() 
     let mut client = Raw::connect(broker.addr());
     let topic = client.create("t", topic_config());
 
-    let stuck = half_a_request(&broker, topic, 700 * KIB);
+    let slow = SlowRequest::begin(&broker, topic, 700 * KIB);
     // Until the broker has seen that one, requests find room.
     let begun = Instant::now();
     while client.try_produce(topic, 0, batch(&[noise(400 * KIB, 1)])).error != ErrorCode::Overloaded {
@@ -157,7 +175,7 @@ fn a_request_without_memory_is_answered_overloaded_and_its_connection_goes_on() 
             assert!(reply.message.unwrap().contains("memory.admission_wait"));
         }
     }
-    drop(stuck);
+    drop(slow);
     while client.try_produce(topic, 1, batch(&["v"])).error == ErrorCode::Overloaded {
         assert!(begun.elapsed() < HANG_GUARD, "the memory does not come back");
     }
@@ -183,9 +201,9 @@ fn every_request_can_be_answered_overloaded() {
     let mut client = Raw::connect(broker.addr());
     let topic = client.create("t", topic_config());
     // One request holds all there is. One that finds no memory itself holds none: then the next does.
-    let mut large: Vec<Raw> = (0..20).map(|_| Raw::connect(broker.addr())).collect();
-    let overloaded = large.iter_mut().any(|large| {
-        begin_request(large, topic, (1 << 20) - begun_bytes(topic));
+    let mut large = Vec::new();
+    let overloaded = (0..20).any(|_| {
+        large.push(SlowRequest::begin(&broker, topic, (1 << 20) - begun_bytes(topic)));
         let reply: ListTopicsReply = client.ask(&ListTopicsRequest { prefix: String::new(), after: None, limit: 0 });
         reply.error == ErrorCode::Overloaded
     });
