@@ -73,7 +73,7 @@ pub struct FetchedOffset {
 /// A key that is parked.
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub struct ParkedKey {
-    /// The key, as [`crate::parking_key`] gives it.
+    /// The key, as [`crate::parking_key()`] gives it.
     pub key: Vec<u8>,
     /// The record that failed: those of this key before it are handled.
     pub head: Offset,

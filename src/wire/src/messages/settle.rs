@@ -48,7 +48,7 @@ pub struct SettlePartition {
 /// A record that waits because an earlier one of its key is parked.
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub struct DeferredRecord {
-    /// The key, as [`crate::parking_key`] gives it.
+    /// The key, as [`crate::parking_key()`] gives it.
     pub key: Vec<u8>,
     /// The record.
     pub offset: Offset,
@@ -57,7 +57,7 @@ pub struct DeferredRecord {
 /// A record that was delivered again and is handled.
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub struct DoneRecord {
-    /// Its key, as [`crate::parking_key`] gives it.
+    /// Its key, as [`crate::parking_key()`] gives it.
     pub key: Option<Vec<u8>>,
     /// The record.
     pub offset: Offset,
@@ -68,7 +68,7 @@ pub struct DoneRecord {
 pub struct FailedRecord {
     /// The record.
     pub offset: Offset,
-    /// Its key, as [`crate::parking_key`] gives it; a record without one parks alone.
+    /// Its key, as [`crate::parking_key()`] gives it; a record without one parks alone.
     pub key: Option<Vec<u8>>,
     /// Which attempt failed, 1 for the first delivery: a request that is repeated because its answer was lost counts once.
     pub attempt: u32,

@@ -73,7 +73,7 @@ pub struct DueRecord {
     pub offset: Offset,
     /// Which attempt this is: 1 for a record that waited behind another, 2 and more for one that failed.
     pub attempt: u32,
-    /// Its key, as [`crate::parking_key`] gives it.
+    /// Its key, as [`crate::parking_key()`] gives it.
     pub key: Option<Vec<u8>>,
 }
 
