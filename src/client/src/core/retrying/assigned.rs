@@ -15,6 +15,9 @@ use super::{Assignment, Delivery, FULL_PAUSE, Room};
 
 type Key = Arc<[u8]>;
 
+/// Attempts of a record that does not come back.
+const ATTEMPTS_ALL: u32 = u32::MAX;
+
 /// A record of the log that is offered and not settled.
 #[derive(Debug)]
 struct Offered<T> {
@@ -380,7 +383,7 @@ impl<T> Assigned<T> {
             return;
         }
         for done in &part.done {
-            self.retry_settled(done.offset);
+            self.retry_settled(done.offset, ATTEMPTS_ALL);
         }
         let mut is_full = reply.full_from.is_some();
         for (failed, outcome) in part.failed.iter().zip(&reply.outcomes) {
@@ -389,7 +392,13 @@ impl<T> Assigned<T> {
                 continue;
             }
             self.is_stopped |= *outcome == SettleOutcome::Stopped;
-            if !self.retry_settled(failed.offset) {
+            let attempts = match outcome {
+                SettleOutcome::Parked { attempts, .. } => *attempts,
+                // When an operator lets the partition go on, attempts are counted anew.
+                SettleOutcome::Stopped => 0,
+                _ => ATTEMPTS_ALL,
+            };
+            if !self.retry_settled(failed.offset, attempts) {
                 self.records.remove(&failed.offset);
                 if let Some(held) = failed.key.as_ref().and_then(|key| self.keys.get_mut(key)) {
                     held.current = None;
@@ -425,11 +434,11 @@ impl<T> Assigned<T> {
         }
     }
 
-    /// A retry is settled; false when it is none.
-    fn retry_settled(&mut self, offset: Offset) -> bool {
+    /// A retry is settled, and that many of its attempts are behind it; false when it is none.
+    fn retry_settled(&mut self, offset: Offset, attempts: u32) -> bool {
         let Some(retry) = self.retries.remove(&offset) else { return false };
         if let Some(held) = retry.key.as_ref().and_then(|key| self.keys.get_mut(key)) {
-            held.last_retry = Some((offset, retry.attempt));
+            held.last_retry = Some((offset, attempts));
         }
         if self.is_full {
             // It may have made room.

@@ -14,7 +14,7 @@ pub(super) struct HeldKey {
     pub(super) current: Option<Offset>,
     /// Later ones, in the order of the log.
     pub(super) later: VecDeque<Offset>,
-    /// The last retry that was settled: an earlier one comes from an answer that was overtaken.
+    /// The last retry that was settled, and the attempts behind it: an earlier one comes from an answer that was overtaken.
     pub(super) last_retry: Option<(Offset, u32)>,
 }
 

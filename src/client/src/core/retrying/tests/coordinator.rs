@@ -75,6 +75,8 @@ pub(super) struct Coordinator {
     dead_letters: DeadLetterLog,
     producer_next: i64,
     request_next: u64,
+    /// What has happened how often, so that a run in which nothing does is not taken for a proof.
+    pub(super) seen: BTreeMap<&'static str, u64>,
 }
 
 pub(super) fn now(ms: u64) -> Now {
@@ -102,10 +104,15 @@ impl Coordinator {
             dead_letters: DeadLetterLog::default(),
             producer_next: 0,
             request_next: 0,
+            seen: BTreeMap::new(),
         };
         coordinator.set_policy(policy);
         coordinator.durable = coordinator.journal.len();
         coordinator
+    }
+
+    pub(super) fn see(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
     }
 
     pub(super) fn set_policy(&mut self, policy: RetryPolicy) {
@@ -194,10 +201,12 @@ impl Coordinator {
         };
         if self.owners.get(&partition) != Some(&process) {
             reply.error = ErrorCode::PartitionNotOwned;
+            self.see("settled by one that is no longer the owner");
             return reply;
         }
         if part.commit.as_ref().is_some_and(|commit| Some(commit.offset) < committed) {
             reply.error = ErrorCode::CommitBehind;
+            self.see("a commit that came late");
             return reply;
         }
         let mut out = RetryOutcome::default();
@@ -209,6 +218,20 @@ impl Coordinator {
         let commits: Vec<_> = settled.commit.map(|commit| (partition, commit)).into_iter().collect();
         self.committed.extend(commits.iter().copied());
         reply.committed = committed.max(settled.commit);
+        for outcome in &settled.outcomes {
+            self.see(match outcome {
+                SettleOutcome::Parked { attempts: 0, .. } => "failed behind another",
+                SettleOutcome::Parked { .. } => "parked",
+                SettleOutcome::DeadLettered => "dead-lettered",
+                SettleOutcome::Skipped => "skipped",
+                SettleOutcome::Stopped => "stopped",
+                SettleOutcome::Full => "failed without room",
+                SettleOutcome::Settled => "settled before",
+            });
+        }
+        if settled.full_from.is_some() {
+            self.see("deferred without room");
+        }
         reply.outcomes = settled.outcomes;
         reply.released = settled.released;
         reply.full_from = settled.full_from;
@@ -299,9 +322,11 @@ impl Coordinator {
         self.flush(up_to, oracle)
     }
 
-    /// The driver does the next thing about dead letters; `forget` says that the log has forgotten its producers meanwhile.
+    /// The driver does the next thing about dead letters; `forget` says that the log has forgotten its producers meanwhile, as it does when
+    /// they were idle for days: far longer than anything stays undurable.
     pub(super) fn act(&mut self, oracle: &mut Oracle, forget: bool) -> bool {
-        if forget && self.given_up.len() == oracle.dead_letters.len() {
+        let is_idle = self.durable == self.journal.len() && self.retries.counts().dead_letters_pending == 0;
+        if forget && is_idle {
             self.dead_letters.producers.clear();
         }
         let Some(action) = self.actions.pop_front() else { return false };
@@ -313,8 +338,12 @@ impl Coordinator {
                 RetryEvent::LaneOpened { group, origin, topic, producer }
             }
             RetryAction::AppendDeadLetter(letter) => match self.dead_letters.append(letter.producer.id, letter.sequence.0) {
-                None => RetryEvent::LaneLost { group: letter.group, origin: letter.origin, producer: letter.producer },
+                None => {
+                    self.see("a lane lost");
+                    RetryEvent::LaneLost { group: letter.group, origin: letter.origin, producer: letter.producer }
+                }
                 Some(is_new) => {
+                    self.see(if is_new { "a dead letter appended" } else { "a dead letter appended again" });
                     if is_new {
                         oracle.dead_letter((letter.origin, letter.letter.offset), letter.letter.attempts);
                     }
@@ -331,6 +360,9 @@ impl Coordinator {
     /// The process dies: of what is not durable any number of batches is lost. The next one replays the journal.
     pub(super) fn crash(&mut self, random: &mut Random, now_ms: u64) {
         let cut = self.durable + random.below(self.journal.len() - self.durable + 1);
+        if cut < self.journal.len() {
+            self.see("a crash that loses state");
+        }
         let live = (cut == self.journal.len()).then(|| self.snapshot());
         self.journal.truncate(cut);
         self.held_back.clear();

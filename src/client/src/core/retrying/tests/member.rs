@@ -261,6 +261,25 @@ fn a_stopped_partition_delivers_nothing_until_a_record_of_it_is_due_again() {
 }
 
 #[test]
+fn a_retry_that_stopped_its_partition_comes_back_with_attempts_counted_anew() {
+    let mut alone = Alone::new();
+    alone.offer(0, &["a"]);
+    alone.take();
+    alone.fail(0);
+    alone.settle(&["a"]);
+    let fetches = alone.due(0, 2, "a");
+    alone.core.fetched(fetches[0], 0);
+    alone.take();
+    alone.fail(0);
+    let (plan, part) = alone.plan().unwrap();
+    let reply = SettlePartitionReply { outcomes: vec![SettleOutcome::Stopped], ..taken(&part, &["a"]) };
+    alone.core.settled(alone.now, &plan, &[reply]);
+    let fetches = alone.due(0, 1, "a");
+    alone.core.fetched(fetches[0], 0);
+    assert_eq!(alone.take(), [0]);
+}
+
+#[test]
 fn an_answer_that_was_overtaken_is_asked_for_again() {
     let mut alone = Alone::new();
     alone.offer(0, &["a"]);

@@ -64,6 +64,8 @@ pub(super) struct World {
     origin: Instant,
     now_ms: u64,
     policy: RetryPolicy,
+    /// Nothing more goes wrong.
+    is_healed: bool,
 }
 
 impl World {
@@ -101,6 +103,7 @@ impl World {
             origin: Instant::now(),
             now_ms: 0,
             policy,
+            is_healed: false,
         };
         for _ in 0..members {
             let member = world.new_member();
@@ -119,19 +122,21 @@ impl World {
         self.origin + Duration::from_millis(self.now_ms)
     }
 
-    /// Random steps with faults, then none until all is done.
-    pub(super) fn run(&mut self) {
-        let steps = self.random.below(3000);
+    /// Random steps with faults, then none until all is done. Returns what has happened how often.
+    pub(super) fn run(mut self) -> BTreeMap<&'static str, u64> {
+        let steps = self.random.below(6000);
+        let per_thousand = [2, 10, 40][self.random.below(3)];
         for _ in 0..steps {
             self.work();
-            if self.random.percent(12) {
+            if self.random.below(1000) < per_thousand {
                 self.fault();
             }
         }
         self.heal();
         for _ in 0..20_000 {
             if self.coordinator.is_quiet(&self.oracle.ends) {
-                return self.oracle.check_end(self.policy.exhausted == Exhausted::DeadLetter);
+                self.oracle.check_end(self.policy.exhausted == Exhausted::DeadLetter);
+                return self.coordinator.seen;
             }
             (0..20).for_each(|_| self.work());
             if self.random.percent(5) {
@@ -144,6 +149,7 @@ impl World {
     }
 
     fn heal(&mut self) {
+        self.is_healed = true;
         self.requests.clear();
         self.late.clear();
         for at in 0..self.members.len() {
@@ -166,6 +172,7 @@ impl World {
         self.replies.retain(|reply| !of(reply));
         let member = &mut self.members[at];
         if let Some((_, plan)) = member.settle.take() {
+            self.coordinator.see("a settle without an answer");
             member.core.settle_lost(plan);
         }
         for plan in member.polls.drain(..) {
@@ -175,7 +182,7 @@ impl World {
 
     fn work(&mut self) {
         let at = self.random.below(self.members.len());
-        match self.random.below(12) {
+        match self.random.below(13) {
             0 | 1 => self.offer(at),
             2 => {
                 let delivery = self.members[at].core.next();
@@ -190,12 +197,16 @@ impl World {
                     self.arrive(request);
                 }
             }
-            9 => {
+            9 | 10 => {
                 let replies = self.coordinator.flush_some(&mut self.random, &mut self.oracle);
                 self.replies.extend(replies);
-                self.coordinator.act(&mut self.oracle, false);
+                let acted = self.random.percent(30) && self.coordinator.act(&mut self.oracle, false);
+                // What was done last is not yet written down when the coordinator dies.
+                if acted && !self.is_healed && self.random.percent(25) {
+                    self.crash_coordinator();
+                }
             }
-            10 => {
+            11 => {
                 if let Some(reply) = self.random.take(&mut self.replies) {
                     self.reply(reply);
                 }
@@ -219,7 +230,7 @@ impl World {
                     let (Request::Settle(from, ..) | Request::Poll(from, ..)) = &request;
                     if *from != process {
                         self.requests.push(request);
-                    } else if self.random.percent(50) {
+                    } else if self.random.percent(80) {
                         self.late.push(request);
                     }
                 }
@@ -227,6 +238,10 @@ impl World {
             }
             2 | 3 => {
                 if let Some(request) = self.random.take(&mut self.late) {
+                    self.coordinator.see(match request {
+                        Request::Settle(..) => "a settle that came late",
+                        Request::Poll(..) => "a poll that came late",
+                    });
                     self.arrive(request);
                 }
             }
@@ -235,11 +250,7 @@ impl World {
                 self.members[at] = self.new_member();
                 self.coordinator.gone(process);
             }
-            5 => {
-                self.coordinator.crash(&mut self.random, self.now_ms);
-                (0..self.members.len()).for_each(|at| self.lose_all(at));
-                self.replies.clear();
-            }
+            5 => self.crash_coordinator(),
             // A partition moves: its owner has given it up, or does not know yet.
             6 | 7 => {
                 let partition = self.partitions[self.random.below(self.partitions.len())];
@@ -250,8 +261,16 @@ impl World {
                 }
             }
             8 => self.coordinator.resume(self.now_ms),
-            _ => _ = self.coordinator.act(&mut self.oracle, true),
+            _ => {
+                self.coordinator.act(&mut self.oracle, true);
+            }
         }
+    }
+
+    fn crash_coordinator(&mut self) {
+        self.coordinator.crash(&mut self.random, self.now_ms);
+        (0..self.members.len()).for_each(|at| self.lose_all(at));
+        self.replies.clear();
     }
 
     /// Each partition gets an owner, who asks where to begin; who is no longer one finds out.
@@ -360,6 +379,9 @@ impl World {
                 let is_owner = self.coordinator.owners.get(&partition) == Some(&member.process);
                 if is_owner && !member.assignments.contains_key(&partition) {
                     let start = fetched.committed.as_ref().map_or(Offset(0), |committed| committed.offset);
+                    if !fetched.held.is_empty() {
+                        self.coordinator.see("begun where records are held beyond the commit");
+                    }
                     let assignment = member.core.assign(&fetched, start);
                     member.assignments.insert(partition, assignment);
                 }
