@@ -165,6 +165,39 @@ fn a_member_that_does_not_give_up_loses_just_that_when_its_time_is_over() {
 }
 
 #[test]
+fn a_late_heartbeat_from_before_a_partition_was_given_does_not_give_it_up() {
+    let mut world = world();
+    let client = |number| Client::new(number, vec!["t0".to_owned()], None, 0);
+    let step = |world: &mut World, who: usize, fate: Fate| {
+        world.clients[who].give_up();
+        world.beat(who, fate);
+        world.make_all_durable();
+    };
+    world.clients.extend([client(0), client(1)]);
+    for who in [0, 1, 0, 0, 1] {
+        step(&mut world, who, Fate::Arrives);
+    }
+    assert_eq!((world.clients[0].belief.len(), world.clients[1].belief.len()), (2, 2));
+    // Another copy of this heartbeat, in which the first says that it owns two, is still on its way.
+    step(&mut world, 0, Fate::Twice);
+    world.leave(1, MemberEpoch::LEAVE, Fate::Arrives);
+    step(&mut world, 0, Fate::Arrives);
+    assert_eq!(world.clients[0].belief.len(), 4);
+    world.clients.push(client(2));
+    step(&mut world, 2, Fate::Arrives);
+    step(&mut world, 0, Fate::Arrives);
+    assert_eq!(world.clients[0].belief.len(), 4, "told to give up two, and busy with them");
+    world.late_copy(0);
+    step(&mut world, 2, Fate::Arrives);
+    world.check();
+    assert_eq!(world.clients[2].belief.len(), 0);
+    step(&mut world, 0, Fate::Arrives);
+    step(&mut world, 2, Fate::Arrives);
+    world.check();
+    assert_eq!((world.clients[0].belief.len(), world.clients[2].belief.len()), (2, 2));
+}
+
+#[test]
 fn a_group_that_nobody_uses_is_forgotten_unless_it_is_kept() {
     let mut world = world();
     let hour_ms = 60 * 60 * 1000;
