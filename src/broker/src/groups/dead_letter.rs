@@ -160,6 +160,11 @@ async fn read(shard: &Rc<Shard>, key: PartitionKey, offset: Offset) -> Result<Op
         Route::Nowhere(code) => (code, Vec::new()),
     };
     match error {
+        // One that is not written yet comes in two pieces.
+        ErrorCode::None if batches.len() > 1 => {
+            let whole: Vec<u8> = batches.iter().flat_map(|piece| piece.iter().copied()).collect();
+            Ok(Some(Shared::copy_from_slice(&whole)))
+        }
         ErrorCode::None => Ok(batches.into_iter().next()),
         ErrorCode::OffsetOutOfRange | ErrorCode::DataCorrupt | ErrorCode::PartitionLossy | ErrorCode::UnknownTopicOrPartition => {
             tracing::warn!(partition = %key, %offset, "a dead letter without its record: {}", error.text());

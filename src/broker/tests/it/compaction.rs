@@ -71,7 +71,7 @@ fn of_each_key_the_newest_record_stays_once_a_topic_is_compacted() {
     config.log.compaction_interval = "100ms".parse().unwrap();
     let broker = broker::start(config).unwrap();
     let mut client = Raw::connect(broker.addr());
-    let topic = client.create("profiles", TopicConfig { segment_ms: 1000, ..TopicConfig::default() });
+    let topic = client.create("profiles", TopicConfig { segment_ms: 1000, retention_ms: None, ..TopicConfig::default() });
     let large = |key| keyed(&[Some(key)], 200_000, Compression::None);
     for key in ["a", "b", "a", "a", "c"] {
         client.produce(topic, 0, large(key));
