@@ -95,7 +95,8 @@ fn a_broker_whose_storage_fails_ends_and_the_next_has_what_was_acknowledged() {
     let broker = broker::start(config.clone()).unwrap();
     config.listen.address = broker.addr();
     let mut client = Raw::connect(broker.addr());
-    let topic = client.create("kept", TopicConfig { segment_bytes: SEGMENT_BYTES_MIN, ..TopicConfig::default() });
+    let for_ever = TopicConfig { segment_bytes: SEGMENT_BYTES_MIN, retention_ms: None, ..TopicConfig::default() };
+    let topic = client.create("kept", for_ever);
     client.produce(topic, 0, batch(&[noise(8 << 20, 0)]));
     // The next segment cannot be made.
     let segments = site.folder.path().join("segments");
