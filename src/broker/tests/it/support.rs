@@ -267,6 +267,12 @@ pub(crate) fn fetch_request(topic: TopicId, partition: u32, offset: u64, max_wai
     FetchRequest { max_wait_ms, min_bytes, max_bytes: 16 << 20, partitions: vec![part] }
 }
 
+/// The time of day: records of long ago would be gone by their age with the segment that holds them.
+fn now() -> TimestampMs {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    TimestampMs(i64::try_from(since.as_millis()).unwrap())
+}
+
 /// A batch of these values.
 pub(crate) fn batch<V: AsRef<[u8]>>(values: &[V]) -> AlignedVec {
     let options = BuilderOptions {
@@ -276,7 +282,7 @@ pub(crate) fn batch<V: AsRef<[u8]>>(values: &[V]) -> AlignedVec {
     };
     let mut builder = BatchBuilder::new(options);
     for value in values {
-        builder.push(TimestampMs(1_700_000_000_000), None, Some(value.as_ref()), &[]).unwrap();
+        builder.push(now(), None, Some(value.as_ref()), &[]).unwrap();
     }
     builder.build()
 }
@@ -285,7 +291,7 @@ pub(crate) fn batch<V: AsRef<[u8]>>(values: &[V]) -> AlignedVec {
 pub(crate) fn batch_by<V: AsRef<[u8]>>(producer: ProducerIdentity, base_sequence: i32, values: &[V]) -> AlignedVec {
     let mut builder = BatchBuilder::new(BuilderOptions::default());
     for value in values {
-        builder.push(TimestampMs(1_700_000_000_000), None, Some(value.as_ref()), &[]).unwrap();
+        builder.push(now(), None, Some(value.as_ref()), &[]).unwrap();
     }
     builder.set_producer(producer.id, producer.epoch, Sequence(base_sequence));
     builder.build()
