@@ -246,7 +246,6 @@ fn fetch_many(topic: TopicId, partitions: impl Iterator<Item = u32>, bytes_each:
 #[test]
 fn many_cold_partitions_are_read_in_the_order_of_the_request_and_within_its_bytes() {
     const PARTITIONS: u32 = 40;
-    // All of it within what a new connection may have on its way.
     const VALUE: usize = 10 << 10;
     let site = Site::new();
     let mut config = site.config(2);
@@ -265,6 +264,12 @@ fn many_cold_partitions_are_read_in_the_order_of_the_request_and_within_its_byte
     let broker = broker::start(config).unwrap();
     let (mut client, _) = Raw::connect_to_shard(broker.addr(), Some(0));
     let batch_bytes = batch(&[noise(VALUE, 1)]).len();
+
+    // What may be on its way to a client grows with what it takes.
+    for _ in 0..10 {
+        client.send(&fetch_many(topic, 0..PARTITIONS, 1 << 20, 16 << 20), &[]);
+        client.receive();
+    }
 
     // (bytes for each partition, for all, batches expected of each partition, of all)
     let cases = [
