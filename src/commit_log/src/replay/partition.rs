@@ -243,6 +243,11 @@ impl Replaying {
         if known.is_some_and(|segment| segment.end >= note.offset) || note.offset <= self.state.log_start {
             return;
         }
+        // The ends of direct writes ride in later blocks: its segment may have gone into another one meanwhile.
+        let replaces = |segment: &SegmentState| segment.generation > 0 && segment.base <= note.base && segment.end >= note.offset;
+        if self.state.segments.iter().any(replaces) {
+            return;
+        }
         // Without a note before it, the note is in a lost block.
         self.direct_start(note, disk);
         if let Some(noted) = self.noted.iter_mut().find(|noted| noted.base == note.base)

@@ -134,6 +134,29 @@ fn a_segment_that_compaction_has_replaced_still_tells_of_producers() {
     assert_eq!(batches, [(0, 0), (2, 2), (4, 4)]);
 }
 
+/// The end of a direct write may stand in the log behind the record that put its segment into another one.
+#[test]
+fn the_late_end_of_a_direct_write_does_not_bring_a_replaced_segment_back() {
+    let mut replay = Replay::new(disk(), 1, vec![stored()]);
+    let first = SegmentEnd { base: Offset(0), incarnation: 5, position: 8192, offset: Offset(4) };
+    let second = SegmentEnd { base: Offset(4), incarnation: 6, position: 4096, offset: Offset(4) };
+    apply(&mut replay, 10, Entry::DirectStart(first));
+    apply(&mut replay, 11, Entry::DirectStart(second));
+    let made = CompactedSegment {
+        base: Offset(0),
+        end: Offset(8),
+        generation: 1,
+        end_position: 8192,
+        max_timestamp_ms: 1,
+        tombstones_since_ms: None,
+    };
+    apply(&mut replay, 12, Entry::Compacted(made));
+    apply(&mut replay, 12, Entry::DirectEnd(SegmentEnd { position: 8192, offset: Offset(8), ..second }));
+    let state = replay.finish().partitions.into_values().next().unwrap().complete(&[], 1_000);
+    let found: Vec<_> = state.segments.iter().map(|segment| (segment.base, segment.end, segment.generation)).collect();
+    assert_eq!(found, [(Offset(0), Offset(8), 1)]);
+}
+
 #[test]
 fn numbers_that_make_no_sense_are_no_producer() {
     let sound = |id, epoch, next, batches: &[(u64, u32)]| {
