@@ -54,6 +54,8 @@ use crate::options::{Acknowledge, GroupOptions};
 pub struct GroupConsumer {
     shared: Arc<Shared>,
     acknowledge: Acknowledge,
+    /// How long the last commit may take.
+    close_within: Duration,
     driver: Option<JoinHandle<()>>,
 }
 
@@ -118,9 +120,9 @@ impl GroupConsumer {
             is_closing: false,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), wake: Notify::new(), arrived: Notify::new() });
-        let acknowledge = options.acknowledge;
+        let (acknowledge, close_within) = (options.acknowledge, client.options().operation_timeout);
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared), client, options).run());
-        Self { shared, acknowledge, driver: Some(driver) }
+        Self { shared, acknowledge, close_within, driver: Some(driver) }
     }
 
     /// The next record, of whichever partition; waits until there is one. Cancelling the wait loses nothing.
@@ -232,10 +234,14 @@ impl GroupConsumer {
     /// member (one with an instance id) only goes for a while.
     ///
     /// # Errors
-    /// What was done could not all be committed: it may be delivered again.
+    /// What was done could not all be committed within the client's `operation_timeout`: it may be delivered again.
     pub async fn close(mut self) -> Result<()> {
         self.acknowledge_in_hand();
-        let committed = self.commit().await;
+        let committed = tokio::time::timeout(self.close_within, self.commit()).await;
+        let committed = committed.unwrap_or_else(|_| {
+            let cause = "the coordinator did not take the last commit in time";
+            Err(ClientError::new(crate::error::ErrorKind::TimedOut, "close", "", cause))
+        });
         self.shared.state().is_closing = true;
         self.shared.wake.notify_one();
         if let Some(driver) = self.driver.take() {
