@@ -2,7 +2,6 @@
 //! stays within a multiple of its state, and is read back fast.
 
 use super::coordinator::{Coordinator, Unit};
-use crate::shard::Shard;
 use shards::sync::oneshot;
 use std::rc::Rc;
 
@@ -12,7 +11,7 @@ const GROWTH_BYTES_MIN: u64 = 4 << 20;
 const SLICE_BYTES: usize = 256 << 10;
 
 /// Runs until the coordinator ends.
-pub(super) async fn run(_shard: Rc<Shard>, coordinator: Rc<Coordinator>) {
+pub(super) async fn run(coordinator: Rc<Coordinator>) {
     let mut snapshot_bytes = 0;
     while !coordinator.has_ended() {
         let grown = coordinator.grown.notified();

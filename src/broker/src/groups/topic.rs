@@ -51,7 +51,7 @@ async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>) {
     }
     coordinator.begin(&shard);
     executor::spawn(writer::run(Rc::clone(&shard), Rc::clone(&coordinator))).detach();
-    executor::spawn_background(snapshot::run(Rc::clone(&shard), Rc::clone(&coordinator))).detach();
+    executor::spawn_background(snapshot::run(Rc::clone(&coordinator))).detach();
     coordinator.run_timer(&shard).await;
 }
 
