@@ -17,6 +17,7 @@ mod finish;
 mod heartbeat;
 mod replay;
 mod settle;
+mod survey;
 mod take_retries;
 mod tick;
 mod topics_change;
@@ -27,6 +28,7 @@ use wire::ErrorCode;
 use wire::limits::OFFSETS_RETENTION_MS_MAX;
 
 pub use replay::{SnapshotPosition, SnapshotSlice};
+pub use survey::{GroupPartitionStanding, GroupStanding};
 
 use crate::event::{Event, Request};
 use crate::group::Group;
@@ -72,6 +74,7 @@ pub struct Coordinator {
     timers: BTreeSet<(u64, GroupId)>,
     /// The groups of the requests that wait.
     waiting: BTreeMap<Token, GroupId>,
+    rebalances: u64,
 }
 
 impl Coordinator {
@@ -79,7 +82,7 @@ impl Coordinator {
     pub fn new(options: Options) -> Coordinator {
         let offsets_retention_ms = options.offsets_retention_ms.min(OFFSETS_RETENTION_MS_MAX);
         let options = Options { offsets_retention_ms, ..options };
-        Coordinator { options, groups: BTreeMap::new(), timers: BTreeSet::new(), waiting: BTreeMap::new() }
+        Coordinator { options, groups: BTreeMap::new(), timers: BTreeSet::new(), waiting: BTreeMap::new(), rebalances: 0 }
     }
 
     /// Takes in what happened; `outcome` gets what is to be done, after what it holds already.

@@ -39,7 +39,7 @@ mod outcome;
 mod refusal;
 mod topics;
 
-pub use coordinator::{Coordinator, Options, SnapshotPosition, SnapshotSlice};
+pub use coordinator::{Coordinator, GroupPartitionStanding, GroupStanding, Options, SnapshotPosition, SnapshotSlice};
 pub use event::{Event, Request};
 pub use ids::{GroupId, InstanceId, MemberId};
 pub use membership::Client;

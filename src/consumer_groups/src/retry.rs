@@ -393,6 +393,12 @@ pub struct RetryCounts {
 }
 
 impl GroupRetries {
+    /// Records parked and held back, of each partition that has any.
+    pub(crate) fn parked_records(&self) -> impl Iterator<Item = (PartitionKey, u64)> + '_ {
+        let counts = self.partitions.iter().map(|(partition, retries)| (*partition, retries.parked_records() as u64));
+        counts.filter(|(_, records)| *records > 0)
+    }
+
     /// The sum over all partitions.
     pub fn counts(&self) -> RetryCounts {
         let mut counts = RetryCounts::default();

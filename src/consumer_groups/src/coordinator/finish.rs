@@ -16,6 +16,7 @@ impl Coordinator {
     pub(super) fn finish(&mut self, now: Now, topics: &dyn Topics, id: &GroupId, outcome: &mut Outcome) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let mut changes = group.membership.take_changes();
+        self.rebalances += u64::from(changes.epoch);
         for (token, code) in std::mem::take(&mut changes.dismissed) {
             self.waiting.remove(&token);
             outcome.replies.push((token, Reply::Heartbeat(refused(code.into()))));

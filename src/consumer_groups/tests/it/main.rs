@@ -8,4 +8,5 @@ mod operations;
 mod properties;
 mod rebalance;
 mod requests;
+mod survey;
 mod world;
