@@ -195,6 +195,8 @@ pub struct Groups {
     pub groups_max: u32,
     /// Committed offsets of a group without members are kept this long, unless the group says otherwise.
     pub offsets_retention: Span,
+    /// Groups named in the metrics, those furthest behind first; and ten times as many of their partitions.
+    pub metrics_max: u32,
 }
 
 /// Graceful stop.
@@ -309,6 +311,7 @@ impl Default for Groups {
             heartbeat_interval: Span::milliseconds(u64::from(core.heartbeat_interval_ms)),
             groups_max: u32::try_from(core.groups_max).unwrap_or(u32::MAX),
             offsets_retention: Span::milliseconds(core.offsets_retention_ms),
+            metrics_max: 1000,
         }
     }
 }

@@ -15,6 +15,19 @@ pub(crate) struct ShardCounters {
     pub(crate) handed_over: Cell<u64>,
     pub(crate) fetched_bytes: Cell<u64>,
     pub(crate) sent_bytes: Cell<u64>,
+    /// Appended by the coordinators of the shard.
+    pub(crate) dead_letters: Cell<u64>,
+    /// What retention took.
+    pub(crate) expired_segments: Cell<u64>,
+    pub(crate) expired_bytes: Cell<u64>,
+}
+
+impl ShardCounters {
+    /// Counts what retention took.
+    pub(crate) fn expired(&self, segments: u64, bytes: u64) {
+        self.expired_segments.set(self.expired_segments.get() + segments);
+        self.expired_bytes.set(self.expired_bytes.get() + bytes);
+    }
 }
 
 /// Counters of one topic on a shard, shared by its partitions there.

@@ -31,7 +31,7 @@ mod writer;
 
 pub(crate) use coordinator::Coordinator;
 pub(crate) use request::{answer_for, find, handle, list, not_found, read, refuse};
-pub(crate) use topic::{GROUPS_TOPIC as TOPIC, changed, deleted, serve};
+pub(crate) use topic::{GROUPS_TOPIC as TOPIC, all, changed, deleted, serve};
 
 use hashbrown::HashMap;
 use std::{cell::RefCell, rc::Rc};

@@ -78,7 +78,7 @@ fn router(process: Arc<Process>) -> Router {
 async fn metrics_text(State(process): State<Arc<Process>>) -> impl IntoResponse {
     let snapshots = process.snapshots.iter().map(|slot| Arc::clone(&slot.lock().unwrap_or_else(PoisonError::into_inner)));
     let snapshots: Vec<_> = snapshots.collect();
-    let text = metrics::render(&snapshots, process.is_ready.load(Ordering::Relaxed));
+    let text = metrics::render(&snapshots, process.is_ready.load(Ordering::Relaxed), process.groups_named_max);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 

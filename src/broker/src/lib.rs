@@ -44,6 +44,7 @@ mod producers;
 mod router;
 mod scatter;
 mod shard;
+mod standing;
 mod start;
 mod topics;
 

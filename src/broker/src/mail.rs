@@ -3,6 +3,7 @@
 use crate::{
     connection::Counted,
     metadata::{Answered, Change, Refusal},
+    standing::{Standing, StandingOf},
 };
 use commit_log::PartitionState;
 use shards::{buffer::Portable, net::Handover};
@@ -97,7 +98,9 @@ pub(crate) enum Call {
     Offsets(Vec<ListOffsetsPartition>),
     /// Move log starts.
     DeleteRecords(Vec<DeleteRecordsPartition>),
-    /// Say how partitions stand.
+    /// Say where partitions start and end.
+    Standing(Vec<StandingOf>),
+    /// Describe partitions.
     Describe(Vec<PartitionKey>),
     /// Answer a request of a group.
     Group {
@@ -128,6 +131,8 @@ pub(crate) enum Answer {
     Offsets(Vec<ListOffsetsPartitionReply>),
     /// To [`Call::DeleteRecords`], in the same order.
     DeleteRecords(Vec<DeleteRecordsPartitionReply>),
+    /// To [`Call::Standing`], in the same order.
+    Standing(Vec<Option<Standing>>),
     /// To [`Call::Describe`], in the same order.
     Describe(Vec<PartitionDescription>),
     /// To [`Call::Group`].

@@ -3,8 +3,10 @@
 //! A shard copies its counters once a second into a slot that only the HTTP thread and administrators read: nothing on the data path
 //! is shared, and a scrape costs the shards nothing.
 
+mod groups;
 mod prometheus;
 
+pub(crate) use groups::{GroupLevel, GroupLevels, GroupPartitionLevel, run as watch_groups};
 pub(crate) use prometheus::render;
 
 use crate::{
@@ -64,6 +66,12 @@ pub(crate) struct ShardSnapshot {
     pub(crate) topics_left_out: usize,
     /// Partitions of those topics.
     pub(crate) partitions: Vec<PartitionStanding>,
+    pub(crate) rebalances: u64,
+    pub(crate) dead_letters: u64,
+    pub(crate) expired_segments: u64,
+    pub(crate) expired_bytes: u64,
+    /// None before the first look.
+    pub(crate) groups: Option<Arc<GroupLevels>>,
 }
 
 /// Where one partition stands.
@@ -142,6 +150,11 @@ impl Meter {
             topics,
             topics_left_out,
             partitions,
+            rebalances: crate::groups::all(shard).iter().map(|coordinator| coordinator.rebalances()).sum(),
+            dead_letters: counters.dead_letters.get(),
+            expired_segments: counters.expired_segments.get(),
+            expired_bytes: counters.expired_bytes.get(),
+            groups: shard.group_levels.borrow().clone(),
         };
         *shard.process.snapshots[shard.id.index()].lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }

@@ -28,6 +28,8 @@ pub(crate) struct Process {
     pub(crate) is_ready: AtomicBool,
     /// The last snapshot of each shard.
     pub(crate) snapshots: Vec<Mutex<Arc<ShardSnapshot>>>,
+    /// Groups named in the metrics.
+    pub(crate) groups_named_max: usize,
     /// The effective configuration, key by key.
     pub(crate) settings: Vec<(String, String, bool)>,
     pub(crate) commands: Sender<Command>,

@@ -20,6 +20,7 @@ use crate::{
     groups::Coordinators,
     mail::Mail,
     metadata::{Answered, Refusal},
+    metrics::GroupLevels,
     partition::Partition,
     process::Process,
     producers::Fences,
@@ -69,6 +70,8 @@ pub(crate) struct Shard {
     pub(crate) connections: RefCell<Connections>,
     pub(crate) counters: ShardCounters,
     pub(crate) compaction: Cell<compaction::CompactionLevels>,
+    /// The groups whose coordinators are here, as last looked at; `None` before that.
+    pub(crate) group_levels: RefCell<Option<Arc<GroupLevels>>>,
     /// Requests of clients that the metadata thread has not answered.
     pub(crate) asked: RefCell<HashMap<u64, OneshotSender<Asked>>>,
     next_ticket: Cell<u64>,
@@ -123,6 +126,7 @@ impl Shard {
             connections: RefCell::default(),
             counters: ShardCounters::default(),
             compaction: Cell::default(),
+            group_levels: RefCell::default(),
             asked: RefCell::default(),
             next_ticket: Cell::new(0),
             stopping: Cell::new(false),

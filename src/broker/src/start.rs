@@ -248,6 +248,7 @@ fn process(
         shards_at_work: AtomicU32::new(u32::from(plan.cores.shard_count())),
         is_ready: AtomicBool::new(false),
         snapshots: plan.own.iter().map(|_| Mutex::default()).collect(),
+        groups_named_max: config.groups.metrics_max as usize,
         settings: config.settings(),
         commands,
         events,

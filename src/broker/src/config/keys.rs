@@ -108,6 +108,7 @@ pub(super) const KEYS: &[Key] = &[
     key("groups", "heartbeat_interval", "how often a member says that it lives"),
     key("groups", "groups_max", "groups of one coordinator"),
     key("groups", "offsets_retention", "committed offsets of a group without members are kept this long"),
+    key("groups", "metrics_max", "groups named in /metrics, those furthest behind; and ten times as many of their partitions"),
     key("stop", "drain_within", "requests in progress get this long to finish"),
     key("disk", "path", "the directory"),
     key("disk", "shards", "the shards that write here; given nowhere: an even spread"),

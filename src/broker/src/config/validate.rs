@@ -68,6 +68,7 @@ impl Config {
         count("groups.groups_max", groups.groups_max, 1, 10_000_000)?;
         let (retention_min, retention_max) = (limits::OFFSETS_RETENTION_MS_MIN, limits::OFFSETS_RETENTION_MS_MAX);
         span("groups.offsets_retention", groups.offsets_retention, retention_min, retention_max)?;
+        count("groups.metrics_max", groups.metrics_max, 0, 100_000)?;
         span("cores.spin", self.cores.spin, 0, 1_000)
     }
 

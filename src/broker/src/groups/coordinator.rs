@@ -3,7 +3,8 @@
 use super::dead_letter::{self, Origin};
 use crate::{admission::within, partition::Partition, shard::Shard};
 use consumer_groups::{
-    Coordinator as Core, Event, Now, Options, Outcome, Reply, Request, StateRecord, Token, retry::RetryAction,
+    Coordinator as Core, Event, GroupId, GroupStanding, Now, Options, Outcome, Reply, Request, StateRecord, Token,
+    retry::RetryAction,
 };
 use futures_util::future::select;
 use hashbrown::HashMap;
@@ -173,6 +174,16 @@ impl Coordinator {
         if !records.is_empty() || !replies.is_empty() || !actions.is_empty() {
             self.write(Unit { records, replies, actions, written: None });
         }
+    }
+
+    /// How some of its groups stand, in the order of their names; none while it is not serving. See [`Core::survey`].
+    pub(crate) fn survey(&self, after: Option<&GroupId>, partitions_max: usize) -> Vec<GroupStanding> {
+        if self.phase.get() == Phase::Serving { self.core.borrow().survey(after, partitions_max) } else { Vec::new() }
+    }
+
+    /// Times that members of its groups got new targets.
+    pub(crate) fn rebalances(&self) -> u64 {
+        self.core.borrow().rebalances()
     }
 
     /// Queues a unit behind all others.

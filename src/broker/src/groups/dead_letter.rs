@@ -67,6 +67,9 @@ async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>, origin: Origin) {
             };
             match done {
                 Ok(event) => {
+                    if matches!(event, RetryEvent::DeadLetterAppended { .. }) {
+                        shard.counters.dead_letters.set(shard.counters.dead_letters.get() + 1);
+                    }
                     coordinator.tell(&shard, Event::Retry(event));
                     break;
                 }

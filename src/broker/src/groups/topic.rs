@@ -72,8 +72,8 @@ pub(crate) fn deleted(shard: &Rc<Shard>, topic: &Arc<Topic>) {
     }
 }
 
-/// In the order of their partitions.
-fn all(shard: &Shard) -> Vec<Rc<Coordinator>> {
+/// The coordinators of this shard, in the order of their partitions.
+pub(crate) fn all(shard: &Shard) -> Vec<Rc<Coordinator>> {
     let mut all: Vec<_> = shard.coordinators.borrow().values().cloned().collect();
     all.sort_unstable_by_key(|coordinator| coordinator.partition().key.partition);
     all

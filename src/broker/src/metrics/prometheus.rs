@@ -1,6 +1,8 @@
 //! The text format of Prometheus: one family after the other, each with its help and type.
 
-use super::ShardSnapshot;
+mod groups;
+
+use super::{GroupLevels, ShardSnapshot};
 use commit_log::{HistogramCounts, LogHistograms};
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
@@ -94,6 +96,16 @@ const FAMILIES: &[Family] = &[
     gauge("corelane_compaction_behind_seconds", "For how long the oldest of them may be.", |s| {
         s.compaction.behind_ms as f64 / 1e3
     }),
+    counter("corelane_expired_segments_total", "Segments that retention took.", |s| s.expired_segments as f64),
+    counter("corelane_expired_bytes_total", "Bytes of them.", |s| s.expired_bytes as f64),
+    gauge("corelane_groups", "Consumer groups whose coordinators are on the shard.", |s| of_groups(s, |levels| levels.groups)),
+    gauge("corelane_groups_members", "Members of them.", |s| of_groups(s, |levels| levels.members)),
+    gauge("corelane_groups_lag_records", "Records that they have not committed.", |s| of_groups(s, |levels| levels.lag_records)),
+    gauge("corelane_groups_parked_records", "Records of theirs that failed and are tried again, and those behind them.", |s| {
+        of_groups(s, |levels| levels.parked_records)
+    }),
+    counter("corelane_rebalances_total", "Times that the members of a group got new assignments.", |s| s.rebalances as f64),
+    counter("corelane_dead_letters_total", "Dead letters appended to their topics.", |s| s.dead_letters as f64),
     gauge("corelane_lossy_partitions", "Partitions that may have lost acknowledged data.", |s| s.lossy_partitions as f64),
     gauge("corelane_partitions", "Partitions of the shard.", |s| s.log.partitions as f64),
     gauge("corelane_topics_without_metrics", LEFT_OUT_HELP, |s| s.topics_left_out as f64),
@@ -150,8 +162,12 @@ const DISTRIBUTIONS: [Distribution; 4] = [
     },
 ];
 
-/// All metrics of the broker as text.
-pub(crate) fn render(shards: &[Arc<ShardSnapshot>], is_ready: bool) -> String {
+fn of_groups(snapshot: &ShardSnapshot, level: fn(&GroupLevels) -> u64) -> f64 {
+    snapshot.groups.as_deref().map_or(0, level) as f64
+}
+
+/// All metrics of the broker as text. Of its groups `groups_max` are named.
+pub(crate) fn render(shards: &[Arc<ShardSnapshot>], is_ready: bool, groups_max: usize) -> String {
     let mut out = String::with_capacity(16 << 10);
     head(&mut out, "corelane_ready", "gauge", "1 while clients are served.");
     line(&mut out, "corelane_ready", "", f64::from(u8::from(is_ready)));
@@ -171,6 +187,7 @@ pub(crate) fn render(shards: &[Arc<ShardSnapshot>], is_ready: bool) -> String {
     }
     topics(&mut out, shards);
     log_starts(&mut out, shards);
+    groups::groups(&mut out, shards, groups_max);
     out
 }
 
@@ -256,7 +273,7 @@ mod tests {
             expired_bytes: 7,
         };
         let shard = |bytes| Arc::new(ShardSnapshot { connections: 3, topics: vec![topic(bytes)], ..ShardSnapshot::default() });
-        let text = render(&[shard(100), shard(23)], true);
+        let text = render(&[shard(100), shard(23)], true, 10);
         assert!(text.contains("corelane_connections{shard=\"1\"} 3\n"));
         assert!(text.contains("corelane_topic_appended_bytes_total{topic=\"orders\"} 123\n"));
         assert!(text.contains("corelane_topic_expired_segments_total{topic=\"orders\"} 4\n"));

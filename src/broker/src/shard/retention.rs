@@ -101,6 +101,7 @@ async fn look(shard: &Shard, key: PartitionKey, is_trusted: bool) -> Result<(), 
     let now_ms = clock::wall_ms();
     let retained = partition.log.retain(retention, now_ms).await?;
     partition.counters.expired(retained.segments, retained.bytes);
+    shard.counters.expired(retained.segments, retained.bytes);
     let next_ms = if is_trusted { retained.next_ms } else { Some(now_ms.saturating_add(hold_ms())) };
     match next_ms {
         Some(next_ms) => shard.retention.plan(key, next_ms.max(now_ms + LOOK_AGAIN_MS_MIN)),

@@ -15,7 +15,7 @@ use crate::{
     connection, fetch, groups,
     mail::{Answer, Call, Mail},
     metadata::{NamedProducer, Topic},
-    offsets,
+    metrics, offsets,
     process::{Event, Process},
     scatter,
     topics::Topics,
@@ -214,6 +214,7 @@ async fn open(
     executor::spawn(calls::run(Rc::clone(&shard))).detach();
     executor::spawn_background(retention::run(Rc::clone(&shard))).detach();
     executor::spawn_background(compaction::run(Rc::clone(&shard))).detach();
+    executor::spawn_background(metrics::watch_groups(Rc::clone(&shard))).detach();
     Ok(shard)
 }
 
@@ -273,6 +274,7 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
             }
             Call::Offsets(parts) => executor::spawn(offsets::list_for(Rc::clone(shard), source, id, parts)).detach(),
             Call::DeleteRecords(parts) => executor::spawn(scatter::answer_for(Rc::clone(shard), source, id, parts)).detach(),
+            Call::Standing(parts) => executor::spawn(scatter::answer_for(Rc::clone(shard), source, id, parts)).detach(),
             Call::Describe(keys) => {
                 let answer = Answer::Describe(keys.into_iter().map(|key| admin::describe(shard, key)).collect());
                 calls::send_now(shard, source, Mail::Answer { id, answer });

@@ -10,19 +10,19 @@ use wire::{
 };
 
 /// A member as a client would keep it: what it owns, and in which epoch.
-struct Member {
+pub(crate) struct Member {
     group: &'static str,
-    id: String,
-    epoch: MemberEpoch,
-    owned: BTreeSet<u32>,
+    pub(crate) id: String,
+    pub(crate) epoch: MemberEpoch,
+    pub(crate) owned: BTreeSet<u32>,
 }
 
 impl Member {
-    fn new(group: &'static str, id: &str) -> Member {
+    pub(crate) fn new(group: &'static str, id: &str) -> Member {
         Member { group, id: id.to_owned(), epoch: MemberEpoch::JOIN, owned: BTreeSet::new() }
     }
 
-    fn request(&self, topic: TopicId) -> GroupHeartbeatRequest {
+    pub(crate) fn request(&self, topic: TopicId) -> GroupHeartbeatRequest {
         let is_joining = self.epoch == MemberEpoch::JOIN;
         let owned = TopicPartitions { topic, partitions: self.owned.iter().map(|index| PartitionIndex(*index)).collect() };
         GroupHeartbeatRequest {
@@ -40,7 +40,7 @@ impl Member {
     }
 
     /// Sends heartbeats until nothing is new.
-    fn settle(&mut self, client: &mut Raw, topic: TopicId) {
+    pub(crate) fn settle(&mut self, client: &mut Raw, topic: TopicId) {
         loop {
             let reply = self.beat(client, topic);
             assert_eq!(reply.error, ErrorCode::None, "{:?}", reply.message);
@@ -57,12 +57,12 @@ impl Member {
         client.ask(&self.request(topic))
     }
 
-    fn commit(&self, client: &mut Raw, topic: TopicId, partition: u32, offset: u64) -> ErrorCode {
+    pub(crate) fn commit(&self, client: &mut Raw, topic: TopicId, partition: u32, offset: u64) -> ErrorCode {
         commit(client, self.group, Some((&self.id, self.epoch)), topic, partition, offset)
     }
 }
 
-fn commit(
+pub(crate) fn commit(
     client: &mut Raw,
     group: &str,
     member: Option<(&str, MemberEpoch)>,
@@ -97,7 +97,7 @@ fn list(client: &mut Raw, prefix: &str, after: Option<&str>, limit: u32) -> (Vec
     (reply.groups.into_iter().map(|group| group.group).collect(), reply.more)
 }
 
-fn orders(client: &mut Raw, partitions: u32) -> TopicId {
+pub(crate) fn orders(client: &mut Raw, partitions: u32) -> TopicId {
     client.create("orders", TopicConfig { partitions, ..TopicConfig::default() })
 }
 

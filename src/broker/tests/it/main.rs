@@ -8,6 +8,7 @@ mod delete_records;
 mod disks;
 mod failures;
 mod frames;
+mod group_metrics;
 mod groups;
 mod http;
 mod long_poll;
