@@ -2,6 +2,7 @@
 
 mod batch;
 mod driver;
+mod stream;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,8 @@ use wire::{Offset, PartitionKey, TimestampMs};
 
 pub use self::batch::FetchedBatch;
 use self::driver::Driver;
+pub use self::stream::BatchStream;
+use crate::arrived::Arrived;
 use crate::client::ClientShared;
 use crate::core::cluster_map::TopicInfo;
 use crate::core::fetching::{ConsumerCore, Fetched};
@@ -59,7 +62,7 @@ struct ConsumerShared {
     /// Something to do for the driver: an assignment, room in the buffer.
     wake: Notify,
     /// Something to take for the caller.
-    arrived: Notify,
+    arrived: Arrived,
 }
 
 impl ConsumerShared {
@@ -71,7 +74,7 @@ impl ConsumerShared {
 impl Consumer {
     pub(crate) fn start(client: Arc<ClientShared>, options: ConsumerOptions) -> Self {
         let core = Mutex::new(ConsumerCore::new(options, client.backoff()));
-        let shared = Arc::new(ConsumerShared { core, wake: Notify::new(), arrived: Notify::new() });
+        let shared = Arc::new(ConsumerShared { core, wake: Notify::new(), arrived: Arrived::default() });
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared), Arc::clone(&client)).run()).abort_handle();
         Self { shared, client, driver }
     }
@@ -186,6 +189,23 @@ impl Consumer {
         }
     }
 
+    /// The batches, one after the other, as a stream for `StreamExt`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: corelane_client::Client) -> corelane_client::Result<()> {
+    /// # let consumer = client.consumer(corelane_client::ConsumerOptions::default());
+    /// use futures_util::TryStreamExt;
+    /// let mut batches = consumer.batches();
+    /// while let Some(batch) = batches.try_next().await? {
+    ///     println!("{} records of partition {}", batch.records().count(), batch.partition());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn batches(&self) -> BatchStream<'_> {
+        BatchStream::new(self)
+    }
+
     /// [`Consumer::next_batch`], for at most `wait`; `None` when nothing came.
     ///
     /// # Errors
@@ -210,7 +230,7 @@ impl Consumer {
             let fetched = core.pop();
             if core.has_buffered() {
                 // Another caller may wait for what is left.
-                self.shared.arrived.notify_one();
+                self.shared.arrived.notify();
             }
             fetched
         };

@@ -10,9 +10,10 @@
 
 mod driver;
 mod record;
+mod stream;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -22,6 +23,8 @@ use wire::PartitionKey;
 use self::driver::Driver;
 pub use self::record::GroupRecord;
 use self::record::Held;
+pub use self::stream::RecordStream;
+use crate::arrived::Arrived;
 use crate::client::ClientShared;
 use crate::core::retrying::{Assignment, RetryingCore};
 use crate::error::{ClientError, Result};
@@ -80,20 +83,37 @@ pub(super) struct Shared {
     /// Something to do for the driver.
     wake: Notify,
     /// Something to take for the caller.
-    arrived: Notify,
+    arrived: Arrived,
 }
 
 pub(super) struct State {
     core: RetryingCore<Held>,
-    /// Delivered, and to be done with the next call when acknowledging is left to that.
-    in_hand: Vec<(Assignment, wire::Offset)>,
+    /// Delivered, where dropping them acknowledges them.
+    in_hand: Vec<InHand>,
     assignment: Vec<(Arc<str>, u32)>,
     /// Errors of partitions that cannot go on by themselves, to be handed out.
-    errors: Vec<ClientError>,
+    errors: VecDeque<ClientError>,
     /// The group cannot be joined or gone on with.
     failure: Option<ClientError>,
     commits: Vec<Commit>,
     is_closing: bool,
+}
+
+/// A record that is done when the program has dropped it and asks for another one.
+struct InHand {
+    assignment: Assignment,
+    offset: wire::Offset,
+    presence: Weak<()>,
+}
+
+/// What [`GroupConsumer::take`] finds.
+enum Taken {
+    Nothing,
+    Record(GroupRecord),
+    /// A partition cannot go on by itself.
+    Error(ClientError),
+    /// The group cannot be gone on with.
+    End(ClientError),
 }
 
 /// Somebody who waits until everything up to some positions is committed.
@@ -114,12 +134,12 @@ impl GroupConsumer {
             core: RetryingCore::new(options.in_flight_max),
             in_hand: Vec::new(),
             assignment: Vec::new(),
-            errors: Vec::new(),
+            errors: VecDeque::new(),
             failure: None,
             commits: Vec::new(),
             is_closing: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), wake: Notify::new(), arrived: Notify::new() });
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake: Notify::new(), arrived: Arrived::default() });
         let (acknowledge, close_within) = (options.acknowledge, client.options().operation_timeout);
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared), client, options).run());
         Self { shared, acknowledge, close_within, driver: Some(driver) }
@@ -127,21 +147,22 @@ impl GroupConsumer {
 
     /// The next record, of whichever partition; waits until there is one. Cancelling the wait loses nothing.
     ///
-    /// With [`Acknowledge::OnNext`], the records that it gave before are done, unless they were failed.
+    /// With [`Acknowledge::OnNext`], the records that it gave before and that the program has dropped are done, unless they were failed.
     ///
     /// # Errors
     /// The group cannot be joined, or a partition cannot go on by itself (its data is damaged, its position is gone): the error names
     /// it, and the others go on with the next call.
     pub async fn next(&self) -> Result<GroupRecord> {
-        self.acknowledge_in_hand();
+        self.acknowledge_dropped();
         loop {
             let arrived = self.shared.arrived.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
-            if let Some(record) = self.take()? {
-                return Ok(record);
+            match self.take() {
+                Taken::Record(record) => return Ok(record),
+                Taken::Error(error) | Taken::End(error) => return Err(error),
+                Taken::Nothing => arrived.await,
             }
-            arrived.await;
         }
     }
 
@@ -156,29 +177,74 @@ impl GroupConsumer {
         }
     }
 
-    fn take(&self) -> Result<Option<GroupRecord>> {
+    /// The records, one after the other, as a stream for `StreamExt`: to end it on a signal, or to handle several at a time.
+    ///
+    /// ```no_run
+    /// # async fn handle(_: corelane_client::RecordView<'_>) -> Result<(), String> { Ok(()) }
+    /// # async fn shutdown() {}
+    /// # async fn example(client: corelane_client::Client) -> corelane_client::Result<()> {
+    /// use corelane_client::{Acknowledge, GroupOptions};
+    /// use futures_util::{StreamExt, TryStreamExt};
+    /// let options = GroupOptions { acknowledge: Acknowledge::Explicit, ..GroupOptions::new("billing", ["orders"]) };
+    /// let consumer = client.group_consumer(options);
+    /// let records = consumer.records().take_until(shutdown());
+    /// // Sixteen at a time, of sixteen keys: those of one key still come one after the other.
+    /// let handled = records.try_for_each_concurrent(16, async |record| {
+    ///     match handle(record.record()).await {
+    ///         Ok(()) => consumer.done(&record),
+    ///         Err(reason) => consumer.fail(&record, &reason),
+    ///     }
+    ///     Ok(())
+    /// });
+    /// handled.await?;
+    /// consumer.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn records(&self) -> RecordStream<'_> {
+        RecordStream::new(self)
+    }
+
+    fn take(&self) -> Taken {
         let mut state = self.shared.state();
-        if let Some(error) = state.errors.pop() {
-            return Err(error);
+        if let Some(error) = state.errors.pop_front() {
+            return Taken::Error(error);
         }
         if let Some(failure) = &state.failure {
-            return Err(failure.clone());
+            return Taken::End(failure.clone());
         }
-        let Some(delivery) = state.core.next() else { return Ok(None) };
-        if self.acknowledge == Acknowledge::OnNext {
-            state.in_hand.push((delivery.assignment, delivery.offset));
+        let Some(delivery) = state.core.next() else { return Taken::Nothing };
+        let presence = (self.acknowledge == Acknowledge::OnNext).then(|| Arc::new(()));
+        if let Some(presence) = &presence {
+            let (assignment, offset) = (delivery.assignment, delivery.offset);
+            state.in_hand.push(InHand { assignment, offset, presence: Arc::downgrade(presence) });
         }
         drop(state);
         // There may be more for another caller, and room for more to be fetched.
-        self.shared.arrived.notify_one();
+        self.shared.arrived.notify();
         self.shared.wake.notify_one();
-        Ok(Some(GroupRecord::new(delivery)))
+        Taken::Record(GroupRecord::new(delivery, presence))
     }
 
-    fn acknowledge_in_hand(&self) {
+    /// What was delivered and dropped counts as handled. What the program still has does not: another task may be at it.
+    fn acknowledge_dropped(&self) {
+        if self.acknowledge == Acknowledge::Explicit {
+            return;
+        }
         let mut state = self.shared.state();
-        for (assignment, offset) in std::mem::take(&mut state.in_hand) {
-            state.core.done(assignment, offset);
+        let State { in_hand, core, .. } = &mut *state;
+        let mut is_any = false;
+        in_hand.retain(|record| {
+            let is_dropped = record.presence.strong_count() == 0;
+            if is_dropped {
+                core.done(record.assignment, record.offset);
+                is_any = true;
+            }
+            !is_dropped
+        });
+        drop(state);
+        if is_any {
+            self.shared.wake.notify_one();
         }
     }
 
@@ -186,10 +252,10 @@ impl GroupConsumer {
     pub fn done(&self, record: &GroupRecord) {
         let (assignment, offset) = record.place();
         let mut state = self.shared.state();
-        state.in_hand.retain(|in_hand| *in_hand != (assignment, offset));
+        state.in_hand.retain(|in_hand| (in_hand.assignment, in_hand.offset) != (assignment, offset));
         state.core.done(assignment, offset);
         drop(state);
-        self.shared.arrived.notify_one();
+        self.shared.arrived.notify();
         self.shared.wake.notify_one();
     }
 
@@ -198,7 +264,7 @@ impl GroupConsumer {
     pub fn fail(&self, record: &GroupRecord, reason: &str) {
         let (assignment, offset) = record.place();
         let mut state = self.shared.state();
-        state.in_hand.retain(|in_hand| *in_hand != (assignment, offset));
+        state.in_hand.retain(|in_hand| (in_hand.assignment, in_hand.offset) != (assignment, offset));
         state.core.fail(assignment, offset, reason);
         drop(state);
         self.shared.wake.notify_one();
@@ -233,10 +299,12 @@ impl GroupConsumer {
     /// Ends in order: delivers nothing more, commits what is done, and leaves the group, so that its partitions go to others at once. A static
     /// member (one with an instance id) only goes for a while.
     ///
+    /// What is in hand comes again elsewhere. With [`Acknowledge::OnNext`] that includes the last record, since nothing says whether it was
+    /// handled: say [done](GroupConsumer::done) if it was.
+    ///
     /// # Errors
     /// What was done could not all be committed within the client's `operation_timeout`: it may be delivered again.
     pub async fn close(mut self) -> Result<()> {
-        self.acknowledge_in_hand();
         let committed = tokio::time::timeout(self.close_within, self.commit()).await;
         let committed = committed.unwrap_or_else(|_| {
             let cause = "the coordinator did not take the last commit in time";

@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod arrived;
 mod client;
 mod clock;
 mod consumer;
@@ -67,10 +68,10 @@ pub use wire::{
 
 pub use crate::admin::{Admin, PartitionOffset};
 pub use crate::client::Client;
-pub use crate::consumer::{Consumer, FetchedBatch, StartAt};
+pub use crate::consumer::{BatchStream, Consumer, FetchedBatch, StartAt};
 pub use crate::core::cluster_map::{PartitionInfo, Target, TopicInfo};
 pub use crate::error::{ClientError, ErrorKind, Result};
-pub use crate::group::{GroupConsumer, GroupRecord, OnRebalance, Rebalance};
+pub use crate::group::{GroupConsumer, GroupRecord, OnRebalance, Rebalance, RecordStream};
 pub use crate::options::{
     Acknowledge, BROKER_DEFAULT, ClientOptions, ConsumerOptions, GroupOptions, OutOfRange, ProducerOptions,
 };

@@ -172,10 +172,12 @@ impl Default for ConsumerOptions {
 /// When a record that was delivered counts as handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Acknowledge {
-    /// When the next one is asked for, unless it was failed: for a program that handles one record after the other.
+    /// When it was dropped and another one is asked for, unless it was failed: for a program that handles a record before it lets go of it.
+    /// One that moves what it needs out of the record and handles it later uses `Explicit`.
     #[default]
     OnNext,
-    /// When the program says so: for one that handles several at a time.
+    /// When the program says so, by [`done`](crate::GroupConsumer::done). A record of which it says nothing stays in hand: the commit does not
+    /// pass it, and later ones of its key wait.
     Explicit,
 }
 

@@ -52,7 +52,7 @@ impl Driver {
         let buffered = core.has_buffered();
         drop(core);
         if buffered {
-            self.shared.arrived.notify_one();
+            self.shared.arrived.notify();
         }
         if let Some(topics) = wanted {
             self.requests.refresh(Some(topics));

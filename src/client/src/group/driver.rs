@@ -105,8 +105,7 @@ impl Driver {
                 return self.leave().await;
             }
             if self.shared.state().failure.is_some() {
-                self.shared.arrived.notify_waiters();
-                self.shared.arrived.notify_one();
+                self.shared.arrived.notify_all();
                 return;
             }
             let now = Instant::now();
@@ -252,7 +251,7 @@ impl Driver {
             Event::Read(fetch, Ok(record)) => self.shared.state().core.fetched(fetch, record),
             Event::Read(fetch, Err(error)) => self.shared.state().core.fetch_failed(fetch, error.cause()),
         }
-        self.shared.arrived.notify_one();
+        self.shared.arrived.notify();
     }
 
     /// A request of the coordinator failed: a pause, and the coordinator is looked for again.
@@ -416,8 +415,8 @@ impl Driver {
                 }
             }
             Err(error) => {
-                self.shared.state().errors.push(error);
-                self.shared.arrived.notify_one();
+                self.shared.state().errors.push_back(error);
+                self.shared.arrived.notify();
             }
         }
     }
@@ -445,7 +444,7 @@ impl Driver {
         }
         drop(state);
         if offered {
-            self.shared.arrived.notify_one();
+            self.shared.arrived.notify();
         }
     }
 

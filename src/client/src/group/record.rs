@@ -21,12 +21,14 @@ pub struct GroupRecord {
     assignment: Assignment,
     offset: Offset,
     attempt: u32,
+    /// Shows the consumer that the program has the record, where dropping it is how it is acknowledged.
+    _presence: Option<Arc<()>>,
 }
 
 impl GroupRecord {
-    pub(super) fn new(delivery: Delivery<Held>) -> Self {
+    pub(super) fn new(delivery: Delivery<Held>, presence: Option<Arc<()>>) -> Self {
         let Delivery { assignment, offset, attempt, record } = delivery;
-        Self { held: record, assignment, offset, attempt }
+        Self { held: record, assignment, offset, attempt, _presence: presence }
     }
 
     pub(super) fn place(&self) -> (Assignment, Offset) {

@@ -1,9 +1,11 @@
 //! Consuming: positions, bounds, damage.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use corelane_client::*;
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
 
 use crate::mock::Broker;
 use crate::{connect, run};
@@ -220,5 +222,51 @@ fn a_damaged_batch_is_an_error_and_can_be_fetched_again() {
         assert!(consumer.poll(Duration::from_millis(20)).await.unwrap().is_none(), "the partition is stopped");
         consumer.seek("t", 0, StartAt::Offset(Offset(3))).unwrap();
         assert_eq!(take(&consumer, 7).await, texts(3..10));
+    });
+}
+
+#[test]
+fn batches_come_as_a_stream_and_a_cancelled_next_loses_none() {
+    run(async {
+        let broker = Broker::start().await;
+        broker.create("t", 1);
+        let client = connect(&broker).await;
+        let consumer = client.consumer(ConsumerOptions::default());
+        consumer.assign_all("t", StartAt::Earliest).await.unwrap();
+        let mut batches = consumer.batches();
+        let mut values = Vec::new();
+        let mut keep = |batch: FetchedBatch| {
+            values.extend(batch.records().map(|record| String::from_utf8(record.value.unwrap().to_vec()).unwrap()));
+            values.len()
+        };
+        for round in 0..40 {
+            if round % 4 == 0 {
+                fill(&client, "t", 0, round..round + 4).await;
+            }
+            while let Ok(batch) = tokio::time::timeout(Duration::from_micros(u64::from(round) * 20), batches.try_next()).await {
+                keep(batch.unwrap().unwrap());
+            }
+        }
+        fill(&client, "t", 0, 40..41).await;
+        while keep(batches.try_next().await.unwrap().unwrap()) < 41 {}
+        assert_eq!(values, texts(0..41));
+    });
+}
+
+#[test]
+fn a_stream_that_is_put_aside_does_not_keep_batches_from_others() {
+    run(async {
+        let broker = Broker::start().await;
+        broker.create("t", 1);
+        let client = connect(&broker).await;
+        let consumer = client.consumer(ConsumerOptions::default());
+        consumer.assign_all("t", StartAt::Earliest).await.unwrap();
+        let mut aside = consumer.batches();
+        assert!(aside.next().now_or_never().is_none());
+        // It waits behind the stream, and is the only one that is polled from here on.
+        let mut next = pin!(consumer.next_batch());
+        assert!(next.as_mut().now_or_never().is_none());
+        fill(&client, "t", 0, 0..1).await;
+        assert_eq!(next.await.unwrap().records().count(), 1);
     });
 }
