@@ -21,19 +21,25 @@ pub(super) enum LoadError {
     Record { offset: Offset, error: StateError },
     #[error(transparent)]
     Whole(#[from] StateError),
+    #[error("the broker stops")]
+    Stopping,
 }
 
-/// Gives every record of the partition to the core.
+/// Gives every record of the partition to the core. Half of them are no state to act on: whoever does not get to the end gets an error.
 pub(super) async fn load(coordinator: &Coordinator, shard: &Shard) -> Result<(), LoadError> {
     let log = &coordinator.partition().log;
     let marks = log.watermarks();
     let mut from = marks.log_start;
-    while from < marks.high_watermark && !shard.is_stopping() {
+    while from < marks.high_watermark {
+        if shard.is_stopping() {
+            return Err(LoadError::Stopping);
+        }
         for slice in log.read(from, STEP_BYTES, marks.high_watermark).await? {
             from = replay(coordinator, slice, from)?;
         }
         executor::yield_if_needed().await;
     }
+    assert_eq!(from, marks.high_watermark, "all of the log is replayed, and nothing else");
     coordinator.core().borrow_mut().finish_replay(super::coordinator::now())?;
     coordinator.written_bytes.set(log.size_bytes());
     Ok(())

@@ -1,6 +1,6 @@
 //! The internal topic: made at first use, served like any other, and what changes of topics mean for groups.
 
-use super::{Coordinator, load, snapshot, writer};
+use super::{Coordinator, load, load::LoadError, snapshot, writer};
 use crate::{admin, metadata::Refusal, metadata::Topic, metadata::TopicRequest, partition::Partition, shard::Shard};
 use consumer_groups::Event;
 use shards::executor;
@@ -45,9 +45,13 @@ pub(crate) fn serve(shard: &Rc<Shard>, partition: &Rc<Partition>) {
 }
 
 async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>) {
-    if let Err(error) = load::load(&coordinator, &shard).await {
-        tracing::error!(partition = %coordinator.partition().key, "the groups of this partition are not served: {error}");
-        return coordinator.end(ErrorCode::DataCorrupt);
+    match load::load(&coordinator, &shard).await {
+        Ok(()) => {}
+        Err(LoadError::Stopping) => return coordinator.end(ErrorCode::ShuttingDown),
+        Err(error) => {
+            tracing::error!(partition = %coordinator.partition().key, "the groups of this partition are not served: {error}");
+            return coordinator.end(ErrorCode::DataCorrupt);
+        }
     }
     coordinator.begin(&shard);
     executor::spawn(writer::run(Rc::clone(&shard), Rc::clone(&coordinator))).detach();

@@ -3,10 +3,10 @@
 use crate::support::{Raw, Site, batch, stop};
 use std::collections::BTreeSet;
 use wire::{
-    AlterOffsetsRequest, AlterPartition, CommitOffsetsRequest, CommitPartition, CommittedOffset, DeleteGroupRequest,
-    DescribeGroupRequest, ErrorCode, FetchOffsetsRequest, FindCoordinatorRequest, GroupHeartbeatReply, GroupHeartbeatRequest,
-    GroupState, LeaderEpoch, ListGroupsRequest, MemberEpoch, Offset, PartitionIndex, PartitionKey, TopicConfig, TopicId,
-    TopicPartitions,
+    AlterOffsetsRequest, AlterPartition, AlterTopicRequest, CommitOffsetsRequest, CommitPartition, CommittedOffset,
+    DeleteGroupRequest, DescribeGroupRequest, DescribeTopicRequest, ErrorCode, FetchOffsetsRequest, FindCoordinatorRequest,
+    GroupHeartbeatReply, GroupHeartbeatRequest, GroupState, LeaderEpoch, ListGroupsRequest, MemberEpoch, Offset, PartitionIndex,
+    PartitionKey, TopicConfig, TopicConfigChanges, TopicId, TopicPartitions,
 };
 
 /// A member as a client would keep it: what it owns, and in which epoch.
@@ -275,7 +275,7 @@ fn the_log_of_groups_is_trimmed_and_read_back() {
         assert_eq!(client.ask(&request).error, ErrorCode::None);
     }
     let log_start = |client: &mut Raw| {
-        let described = client.ask(&wire::DescribeTopicRequest { name: "__groups".to_owned() });
+        let described = client.ask(&DescribeTopicRequest { name: "__groups".to_owned() });
         described.partitions[0].log_start.0
     };
     // The snapshot is written behind the commits.
@@ -289,5 +289,49 @@ fn the_log_of_groups_is_trimmed_and_read_back() {
     let found = committed(&mut client, "billing");
     assert_eq!(found.len(), 1000);
     assert!(found.iter().all(|(_, offset)| *offset == 20));
+    stop(broker);
+}
+
+#[test]
+fn a_stop_while_groups_are_read_back_writes_nothing_of_what_was_read() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.groups.partitions = 1;
+    let broker = broker::start(config.clone()).unwrap();
+    let mut client = Raw::connect(broker.addr());
+    let topic = orders(&mut client, 2);
+    let (mut first, mut second) = (Member::new("billing", "m-1"), Member::new("billing", "m-2"));
+    first.settle(&mut client, topic);
+    // Long to read back, and less than makes a snapshot due: whoever stops in between knows one member, and nothing of the growth.
+    let other = client.create("other", TopicConfig { partitions: 1000, ..TopicConfig::default() });
+    for offset in 0..20 {
+        let commit = CommittedOffset { offset: Offset(offset), leader_epoch: None, metadata: None };
+        let parts =
+            (0..1000).map(|index| CommitPartition { topic: other, partition: PartitionIndex(index), commit: commit.clone() });
+        let (group, member_epoch) = ("other".to_owned(), MemberEpoch::LEAVE);
+        let request = CommitOffsetsRequest { group, member_id: None, member_epoch, partitions: parts.collect() };
+        assert_eq!(client.ask(&request).error, ErrorCode::None);
+    }
+    let grow = TopicConfigChanges { partitions: Some(4), ..TopicConfigChanges::default() };
+    let grown = client.ask(&AlterTopicRequest { name: "orders".to_owned(), changes: grow, validate_only: false });
+    assert_eq!(grown.error, ErrorCode::None);
+    first.settle(&mut client, topic);
+    second.settle(&mut client, topic);
+    first.settle(&mut client, topic);
+    second.settle(&mut client, topic);
+    assert_eq!((first.owned.len(), second.owned.len()), (2, 2));
+    let seen = |client: &mut Raw| {
+        let log = client.ask(&DescribeTopicRequest { name: "__groups".to_owned() });
+        let group = client.ask(&DescribeGroupRequest { group: "billing".to_owned(), after: None });
+        assert_eq!(group.error, ErrorCode::None, "{:?}", group.message);
+        (log.partitions[0].high_watermark, group.epoch, group.members, group.partitions)
+    };
+    let before = seen(&mut client);
+    stop(broker);
+    for _ in 0..5 {
+        stop(broker::start(config.clone()).unwrap());
+    }
+    let broker = broker::start(config).unwrap();
+    assert_eq!(seen(&mut Raw::connect(broker.addr())), before);
     stop(broker);
 }
