@@ -1,6 +1,7 @@
 //! Groups as programs use them: members of the client crate against a broker, with records that fail.
 
 mod streams;
+mod topics;
 
 use crate::support::{HANG_GUARD, Raw, Site, stop};
 use corelane_client::{

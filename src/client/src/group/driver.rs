@@ -1,5 +1,7 @@
 //! The task of a member: heartbeats, fetches, settling, retries.
 
+mod begin;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +11,22 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rand::Rng;
 use tokio::time::Instant;
-use wire::limits::{PARTITIONS_PER_REQUEST_MAX, RETRIES_PER_REPLY_MAX};
+use wire::limits::RETRIES_PER_REPLY_MAX;
 use wire::{
-    ErrorCode, FetchOffsetsReply, FetchOffsetsRequest, FetchPartition, FetchRequest, FetchedOffset, FindCoordinatorRequest,
-    GroupHeartbeatReply, ListOffsetsPartition, ListOffsetsRequest, MemberEpoch, Offset, OffsetAt, PartitionKey, Request,
-    SettleReply, SettleRequest, TakeRetriesReply, TakeRetriesRequest,
+    ErrorCode, FetchOffsetsReply, FetchPartition, FetchRequest, FindCoordinatorRequest, GroupHeartbeatReply, ListOffsetsReply,
+    MemberEpoch, Offset, PartitionKey, Request, SettleReply, SettleRequest, TakeRetriesReply, TakeRetriesRequest,
 };
 
 use super::record::Held;
 use super::{Rebalance, Shared};
 use crate::client::{ClientShared, random};
-use crate::consumer::{Consumer, FetchedBatch, StartAt};
+use crate::consumer::{Consumer, FetchedBatch};
+use crate::core::beginning::{Beginning, StandPlan, StartPlan};
 use crate::core::cluster_map::Target;
 use crate::core::membership::{Change, Membership, MembershipCore};
 use crate::core::retrying::{Assignment, PollPlan, RetryFetch, SettlePlan};
 use crate::error::{ClientError, ErrorKind, Result};
 use crate::options::GroupOptions;
-use crate::transport::Frame;
 
 /// How long the coordinator may hold a heartbeat or a poll while there is no news: far below the shortest session.
 const HOLD: Duration = Duration::from_millis(500);
@@ -40,6 +41,9 @@ pub(super) struct Driver {
     options: GroupOptions,
     consumer: Consumer,
     membership: MembershipCore,
+    /// Given, and not read yet.
+    beginning: Beginning,
+    is_refreshing: bool,
     coordinator: Option<Target>,
     is_finding: bool,
     waiting: FuturesUnordered<BoxFuture<'static, Event>>,
@@ -63,7 +67,9 @@ struct Reading {
 enum Event {
     Found(Result<Target>),
     Beat(Result<GroupHeartbeatReply>),
-    Offsets(Vec<PartitionKey>, Result<Vec<(FetchedOffset, Offset)>>),
+    Stood(StandPlan, Result<FetchOffsetsReply>),
+    Started(StartPlan, Result<ListOffsetsReply>),
+    Refreshed,
     Settled(SettlePlan, Result<SettleReply>),
     Polled(PollPlan, Result<TakeRetriesReply>),
     Read(RetryFetch, Result<Held>),
@@ -81,12 +87,15 @@ impl Driver {
             rebalance_timeout: options.rebalance_timeout,
         };
         let consumer = Consumer::start(Arc::clone(&client), options.fetch.clone());
+        let beginning = Beginning::new(options.start, client.backoff());
         Self {
             shared,
             client,
             options,
             consumer,
             membership: MembershipCore::new(member, new_member_id(), now.into_std()),
+            beginning,
+            is_refreshing: false,
             coordinator: None,
             is_finding: false,
             waiting: FuturesUnordered::new(),
@@ -114,6 +123,7 @@ impl Driver {
             self.end_revoked(now);
             self.offer_kept();
             self.ask(now);
+            self.ask_leaders(now);
             let timer = self.next_timer(now);
             let wants = self.reading.values().any(|reading| reading.next.is_none() && !reading.is_paused);
             tokio::select! {
@@ -142,6 +152,7 @@ impl Driver {
         if self.membership.epoch() == MemberEpoch::JOIN {
             return;
         }
+        self.ask_where_to_begin(coordinator, now);
         let is_commit_time = self.is_commit_time(now);
         let settle = self.shared.state().core.next_settle(now.into_std(), is_commit_time);
         if is_commit_time {
@@ -197,7 +208,8 @@ impl Driver {
         drop(state);
         let beat = Instant::from_std(self.membership.next_timer(now.into_std()));
         let ending = self.ending.values().min().copied();
-        let next = [Some(beat), settle, ending, self.commit_at].into_iter().flatten().min().unwrap_or(beat);
+        let begin = self.beginning.next_timer().map(Instant::from_std);
+        let next = [Some(beat), settle, ending, begin, self.commit_at].into_iter().flatten().min().unwrap_or(beat);
         // What is due while nothing may be asked comes after that.
         if next <= now || next < self.quiet_until { next.max(self.quiet_until).max(now + Duration::from_millis(1)) } else { next }
     }
@@ -245,7 +257,9 @@ impl Driver {
                 let delay = self.client.backoff().delay(self.failures, random());
                 self.membership.failed(std::time::Instant::now(), delay);
             }
-            Event::Offsets(keys, found) => self.begin(&keys, found),
+            Event::Stood(plan, reply) => self.stood(&plan, reply),
+            Event::Started(plan, reply) => self.started(&plan, reply),
+            Event::Refreshed => self.is_refreshing = false,
             Event::Settled(plan, reply) => self.settled(plan, reply),
             Event::Polled(plan, reply) => self.polled(&plan, reply),
             Event::Read(fetch, Ok(record)) => self.shared.state().core.fetched(fetch, record),
@@ -297,8 +311,9 @@ impl Driver {
             match change {
                 Change::Given(keys) => {
                     self.tell(Rebalance::Given, &keys);
-                    for keys in keys.chunks(PARTITIONS_PER_REQUEST_MAX) {
-                        self.fetch_offsets(keys.to_vec());
+                    for key in keys {
+                        let name = self.membership.name(key.topic).expect("what is given is named");
+                        self.beginning.given(key, name);
                     }
                 }
                 Change::Revoked(keys) => {
@@ -332,6 +347,7 @@ impl Driver {
     }
 
     fn stop_reading(&mut self, key: PartitionKey) {
+        self.beginning.taken(key);
         self.reading.remove(&key);
         if let Some(name) = self.membership.name(key.topic) {
             self.consumer.unassign(name, [key.partition.0]);
@@ -357,52 +373,6 @@ impl Driver {
         state.answer_commits();
         drop(state);
         self.membership.given_up(&ended);
-    }
-
-    /// Asks where the group stands in partitions that were given, and where to begin in those where it never was.
-    fn fetch_offsets(&mut self, keys: Vec<PartitionKey>) {
-        let Some(coordinator) = self.coordinator else { return self.begin(&keys, Err(ClientError::closed("fetch offsets"))) };
-        let request = FetchOffsetsRequest { group: self.options.group.clone(), partitions: Some(keys.clone()), after: None };
-        let (client, start) = (Arc::clone(&self.client), self.options.start);
-        let names: BTreeMap<_, _> =
-            keys.iter().filter_map(|key| Some((key.topic, Arc::clone(self.membership.name(key.topic)?)))).collect();
-        let fetched = async move {
-            let found = where_to_begin(client, coordinator, request, start, names).await;
-            Event::Offsets(keys, found)
-        };
-        self.waiting.push(fetched.boxed());
-    }
-
-    /// Begins to read, unless the partitions have gone meanwhile.
-    fn begin(&mut self, keys: &[PartitionKey], found: Result<Vec<(FetchedOffset, Offset)>>) {
-        let held: Vec<PartitionKey> = self.membership.held().filter(|key| keys.contains(key)).collect();
-        let found = match found {
-            Ok(found) => found,
-            Err(error) if held.is_empty() => return tracing::debug!(%error, "offsets of partitions that have gone"),
-            Err(error) => {
-                self.failed(&error);
-                let (delay, again) = (self.client.backoff().delay(self.failures, random()), held);
-                let later = async move {
-                    tokio::time::sleep(delay).await;
-                    Event::Offsets(again, Ok(Vec::new()))
-                };
-                return self.waiting.push(later.boxed());
-            }
-        };
-        if found.is_empty() && !held.is_empty() {
-            return match self.coordinator {
-                Some(_) => self.fetch_offsets(held),
-                None => self.begin(&held, Err(ClientError::new(ErrorKind::Disconnected, "fetch offsets", "", "no coordinator"))),
-            };
-        }
-        for (fetched, start) in found {
-            let key = PartitionKey::new(fetched.topic, fetched.partition);
-            let Some(name) = self.membership.name(key.topic).filter(|_| held.contains(&key)) else { continue };
-            let name = Arc::clone(name);
-            let assignment = self.shared.state().core.assign(&fetched, start);
-            self.consumer.assign_key(key, &name, StartAt::Offset(start));
-            self.reading.insert(key, Reading { assignment, next: None, is_paused: false });
-        }
     }
 
     /// A batch of the log has come.
@@ -541,59 +511,6 @@ async fn find(client: Arc<ClientShared>, group: String) -> Result<Target> {
     match found.error {
         ErrorCode::None => Ok(Target { broker: found.broker, shard: found.shard }),
         code => Err(ClientError::broker(code, OPERATION, group, found.message.as_deref())),
-    }
-}
-
-/// Where the group stands in each partition; where it never stood, where `start` says.
-async fn where_to_begin(
-    client: Arc<ClientShared>,
-    coordinator: Target,
-    request: FetchOffsetsRequest,
-    start: StartAt,
-    names: BTreeMap<wire::TopicId, Arc<str>>,
-) -> Result<Vec<(FetchedOffset, Offset)>> {
-    const OPERATION: &str = "fetch offsets";
-    let connection = client.connect(coordinator).await?;
-    let (reply, _): (FetchOffsetsReply, Frame) =
-        connection.call(OPERATION, &request, Vec::new(), client.options().request_timeout)?.await?;
-    if !reply.error.is_none() {
-        return Err(ClientError::broker(reply.error, OPERATION, request.group, reply.message.as_deref()));
-    }
-    let mut found = Vec::with_capacity(reply.partitions.len());
-    for fetched in reply.partitions {
-        let begin = match (&fetched.committed, start) {
-            (Some(committed), _) => committed.offset,
-            (None, StartAt::Offset(offset)) => offset,
-            (None, StartAt::Earliest) => look_up(&client, &fetched, OffsetAt::Earliest, &names).await?,
-            (None, StartAt::Latest) => look_up(&client, &fetched, OffsetAt::Latest, &names).await?,
-            (None, StartAt::Timestamp(timestamp)) => look_up(&client, &fetched, OffsetAt::Timestamp(timestamp), &names).await?,
-        };
-        found.push((fetched, begin));
-    }
-    Ok(found)
-}
-
-async fn look_up(
-    client: &Arc<ClientShared>,
-    fetched: &FetchedOffset,
-    at: OffsetAt,
-    names: &BTreeMap<wire::TopicId, Arc<str>>,
-) -> Result<Offset> {
-    const OPERATION: &str = "list offsets";
-    let (topic, partition) = (fetched.topic, fetched.partition);
-    let name = names.get(&topic).map_or("", |name| name);
-    let leader = leader(client, name, partition.0).await?;
-    let request = ListOffsetsRequest { partitions: vec![ListOffsetsPartition { topic, partition, at }] };
-    let connection = client.connect(leader).await?;
-    let (reply, _) = connection.call(OPERATION, &request, Vec::new(), client.options().request_timeout)?.await?;
-    let place = || format!("{name}/{}", partition.0);
-    match reply.partitions.first() {
-        Some(answer) if answer.error.is_none() => Ok(answer.offset),
-        Some(answer) => {
-            client.forget(name);
-            Err(ClientError::broker(answer.error, OPERATION, place(), None))
-        }
-        None => Err(ClientError::new(ErrorKind::Protocol, OPERATION, place(), "the answer does not name the partition")),
     }
 }
 

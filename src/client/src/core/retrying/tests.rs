@@ -3,6 +3,5 @@
 mod coordinator;
 mod member;
 mod oracle;
-mod random;
 mod together;
 mod world;

@@ -13,7 +13,7 @@ use wire::{
 };
 
 use super::oracle::{Oracle, Place};
-use super::random::Random;
+use crate::core::random::Random;
 
 /// A member's process: it never comes back under the same number.
 pub(super) type Process = u64;

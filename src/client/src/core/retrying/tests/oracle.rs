@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wire::{Offset, PartitionKey};
 
-use super::random::Random;
+use crate::core::random::Random;
 
 /// A record: where it is, by partition and offset.
 pub(super) type Place = (PartitionKey, Offset);

@@ -9,7 +9,7 @@ use wire::{Exhausted, LeaderEpoch, Offset, PartitionIndex, PartitionKey, RetryPo
 use super::super::{Assignment, Delivery, PollPlan, RetryFetch, RetryingCore, SettlePlan};
 use super::coordinator::{Coordinator, Process, Reply};
 use super::oracle::Oracle;
-use super::random::Random;
+use crate::core::random::Random;
 
 const IN_FLIGHT_MAX: usize = 12;
 
