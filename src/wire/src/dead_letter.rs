@@ -1,6 +1,7 @@
 //! What a dead letter looks like: the name of its topic, and the headers that tell where it comes from.
 //!
-//! The record keeps its key, value and headers; these are added. Numbers are decimal text, so that any tool can show them.
+//! The record keeps its key, value and headers; these are added. Numbers are decimal text, so that any tool can show them. Headers of the
+//! largest record there may be do not fit beside it: [`HEADER_LEFT_OUT`] says what is left out then.
 
 use crate::checksum::crc32c;
 use crate::limits::TOPIC_NAME_BYTES_MAX;
@@ -14,7 +15,7 @@ pub const HEADER_PARTITION: &str = "corelane.dead_letter.partition";
 pub const HEADER_OFFSET: &str = "corelane.dead_letter.offset";
 /// Its timestamp there, milliseconds since 1970.
 pub const HEADER_TIMESTAMP: &str = "corelane.dead_letter.timestamp_ms";
-/// Its key, as bytes; absent for a record without one.
+/// Its key once more, as bytes; absent for a record without one, and for one whose key does not fit twice.
 pub const HEADER_KEY: &str = "corelane.dead_letter.key";
 /// How often it was tried.
 pub const HEADER_ATTEMPTS: &str = "corelane.dead_letter.attempts";
@@ -26,8 +27,13 @@ pub const HEADER_LAST_FAILURE: &str = "corelane.dead_letter.last_failure_ms";
 pub const HEADER_REASON: &str = "corelane.dead_letter.reason";
 /// Group whose consumer failed.
 pub const HEADER_GROUP: &str = "corelane.dead_letter.group";
-/// `true` when retention had deleted the record before it became a dead letter: then only these headers are left of it.
+/// `true` when the record could not be read any more before it became a dead letter (deleted by retention, with its topic or by compaction,
+/// or damaged): then only these headers are left of it, and the key by which it was parked.
 pub const HEADER_RECORD_GONE: &str = "corelane.dead_letter.record_gone";
+/// What of the record did not fit beside these headers and is left out: `key` (the one by which it was parked stands in its place), `value`,
+/// `headers` (some or all of its own), separated by commas. Only a record of about the largest size there may be, or with about as many headers,
+/// has this.
+pub const HEADER_LEFT_OUT: &str = "corelane.dead_letter.left_out";
 
 /// Where dead letters of `group` from `topic` go unless its policy names a topic: `<topic>.dlq.<group>`.
 ///

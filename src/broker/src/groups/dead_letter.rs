@@ -7,6 +7,8 @@
 //!
 //! Each step is tried until it succeeds: the intent is durable, and whatever was appended before a crash is known to the log.
 
+mod letter;
+
 use super::Coordinator;
 use crate::{
     admin, append, calls,
@@ -22,10 +24,8 @@ use consumer_groups::{
 use shards::{buffer::Shared, clock, executor};
 use std::{collections::VecDeque, rc::Rc, time::Duration};
 use wire::{
-    BatchHeader, BatchView, ErrorCode, InitProducerRequest, Offset, PartitionIndex, PartitionKey, RecordView, TopicConfig,
-    batch::{BatchBuilder, BuilderOptions},
-    dead_letter as headers,
-    limits::{BATCH_BYTES_MAX, HEADERS_PER_RECORD_MAX, MESSAGE_BYTES_MAX_CEILING},
+    BatchHeader, ErrorCode, InitProducerRequest, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicConfig,
+    limits::MESSAGE_BYTES_MAX_CEILING,
 };
 
 /// Before another try at a step.
@@ -127,7 +127,8 @@ async fn append_letter(shard: &Rc<Shard>, letter: &DeadLetter) -> Result<RetryEv
     let Some(to) = shard.topics.borrow().named(&letter.topic).map(|entry| entry.topic.id) else { return Ok(lost()) };
     let origin_name = shard.topics.borrow().get(letter.origin.topic).map(|entry| entry.topic.name.clone());
     let batch = read(shard, letter.origin, letter.letter.offset).await?;
-    let bytes = build(letter, origin_name.as_deref().unwrap_or_default(), batch.as_ref());
+    let now = TimestampMs(clock::wall_ms());
+    let bytes = letter::build(letter, origin_name.as_deref().unwrap_or_default(), batch.as_ref(), now);
     let header = BatchHeader::decode(&bytes).expect("what was just built can be read");
     let to = PartitionKey::new(to, letter.producer.partition);
     let reply = append::append_own(shard, to, vec![(header, bytes)]).await;
@@ -175,54 +176,4 @@ async fn read(shard: &Rc<Shard>, key: PartitionKey, offset: Offset) -> Result<Op
         }
         code => Err(Refusal::new(code, code.text())),
     }
-}
-
-/// The batch of the dead letter: the record as it was, with the story of its failures in headers.
-fn build(letter: &DeadLetter, topic: &str, batch: Option<&Shared>) -> Shared {
-    let view = batch.and_then(|batch| BatchView::new(batch).ok());
-    let offset = letter.letter.offset;
-    let record = view.as_ref().and_then(|view| view.records().find(|record| record.offset == offset));
-    let numbers = [
-        (headers::HEADER_PARTITION, letter.origin.partition.0.to_string()),
-        (headers::HEADER_OFFSET, offset.0.to_string()),
-        (headers::HEADER_ATTEMPTS, letter.letter.attempts.to_string()),
-        (headers::HEADER_FIRST_FAILURE, letter.letter.first_failure.0.to_string()),
-        (headers::HEADER_LAST_FAILURE, letter.letter.last_failure.0.to_string()),
-    ];
-    let mut added: Vec<(&str, Option<&[u8]>)> = vec![
-        (headers::HEADER_TOPIC, Some(topic.as_bytes())),
-        (headers::HEADER_GROUP, Some(letter.group.as_str().as_bytes())),
-        (headers::HEADER_REASON, Some(letter.letter.reason.as_bytes())),
-    ];
-    added.extend(numbers.iter().map(|(name, text)| (*name, Some(text.as_bytes()))));
-    let timestamp = record.as_ref().map(|record| record.timestamp_ms.0.to_string());
-    if let Some(timestamp) = &timestamp {
-        added.push((headers::HEADER_TIMESTAMP, Some(timestamp.as_bytes())));
-    } else {
-        added.push((headers::HEADER_RECORD_GONE, Some(b"true")));
-    }
-    let key = record.as_ref().map_or(letter.letter.key.as_deref(), |record| record.key);
-    added.extend(key.map(|key| (headers::HEADER_KEY, Some(key))));
-    assemble(letter, record.as_ref(), key, &added)
-}
-
-fn assemble(letter: &DeadLetter, record: Option<&RecordView<'_>>, key: Option<&[u8]>, added: &[(&str, Option<&[u8]>)]) -> Shared {
-    let options = BuilderOptions {
-        batch_bytes_max: BATCH_BYTES_MAX,
-        message_bytes_max: MESSAGE_BYTES_MAX_CEILING,
-        ..BuilderOptions::default()
-    };
-    let mut builder = BatchBuilder::new(options);
-    builder.set_producer(letter.producer.id, letter.producer.epoch, letter.sequence);
-    let now = wire::TimestampMs(clock::wall_ms());
-    // Of a record with as many headers as there may be, its own first ones stay.
-    let room = HEADERS_PER_RECORD_MAX - added.len();
-    let own = record.map(|record| record.headers.iter().take(room).map(|header| (header.name, header.value)).collect::<Vec<_>>());
-    let all: Vec<_> = own.into_iter().flatten().chain(added.iter().copied()).collect();
-    let value = record.and_then(|record| record.value);
-    if builder.push(now, key, value, &all).is_err() {
-        // Only a record of the largest size there is: without its value the rest fits.
-        builder.push(now, None, None, added).expect("headers within their limits fit a batch");
-    }
-    Shared::copy_from_slice(&builder.build())
 }

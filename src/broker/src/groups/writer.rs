@@ -81,10 +81,12 @@ fn build(units: &[Unit]) -> Vec<(BatchHeader, Shared)> {
     let now = TimestampMs(clock::wall_ms());
     for record in units.iter().flat_map(|unit| &unit.records) {
         let value = record.value.as_deref();
-        if builder.push(now, Some(&record.key), value, &[]) == Err(PushError::Full) {
+        let mut pushed = builder.push(now, Some(&record.key), value, &[]);
+        if pushed == Err(PushError::Full) {
             batches.push(finish(&mut builder));
-            builder.push(now, Some(&record.key), value, &[]).expect("the core's limits keep a record within an empty batch");
+            pushed = builder.push(now, Some(&record.key), value, &[]);
         }
+        assert_eq!(pushed, Ok(()), "the core's limits keep a record within an empty batch");
     }
     if !builder.is_empty() {
         batches.push(finish(&mut builder));
