@@ -121,3 +121,27 @@ fn dead_letters_are_listed_looked_at_replayed_and_dropped() {
     broker.run(&["dlq", "drop", topic, "--before", "end", "--yes"]).ok();
     assert_eq!(dead_letters(&broker), 0);
 }
+
+#[test]
+fn a_replay_that_was_interrupted_goes_on_where_it_ended() {
+    let broker = Broker::start();
+    broker.run(&["topic", "create", "orders"]).ok();
+    broker.run(&["group", "alter", "billing", "--attempts", "1"]).ok();
+    let large = "x".repeat(5000);
+    broker.run_with(&["produce", "orders"], format!("broken\n{large}\nlast\n1\n").as_bytes()).ok();
+    work(&broker, 1);
+    while dead_letters(&broker) < 3 {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    let topic = "orders.dlq.billing";
+    broker.run(&["topic", "create", "small", "--message-bytes-max", "1KiB"]).ok();
+    broker.run(&["topic", "create", "repaired"]).ok();
+    broker.run(&["dlq", "replay", topic, "--to", "small"]).fails_with(6);
+    assert_eq!(broker.run(&["consume", "small"]).lines(), ["broken"]);
+    let said = broker.run(&["dlq", "replay", topic, "--to", "repaired"]).ok();
+    assert!(said.contains("2 records sent"), "{said}");
+    assert_eq!(broker.run(&["consume", "repaired"]).lines(), [large.as_str(), "last"]);
+    // Dead letters do not expire, and so neither does what was replayed of them.
+    let described = broker.run(&["group", "describe", "corelane.dlq-replay", "--json"]).json();
+    assert_eq!(described.get("offsets_retention_ms"), Some(&json!(null)), "{described}");
+}

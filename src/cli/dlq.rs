@@ -154,7 +154,7 @@ pub(super) async fn each(
             }
             position = batch.next_offset();
         }
-        read.insert(begin.partition, position.min(end.offset).max(position));
+        read.insert(begin.partition, position);
     }
     Ok(read)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use corelane_client::{Client, ErrorCode, Offset, ProducerOptions, Record, RecordView, dead_letter};
+use corelane_client::{Change, Client, ErrorCode, Offset, ProducerOptions, Record, RecordView, dead_letter};
 use tokio::time::Instant;
 
 use super::letter::{Filter, text};
@@ -14,10 +14,13 @@ use crate::cli::table::print;
 
 /// The group whose offsets say how far each dead-letter topic was replayed as a whole.
 const REPLAYED: &str = "corelane.dlq-replay";
+/// How far a replay has come is saved this often: one that is killed repeats at most what it sent since.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Says where a replayed record comes from.
 const HEADER_REPLAYED: &str = "corelane.replayed_from";
 
-/// Sends dead letters on. A whole replay begins where the last one ended; one with a filter looks at all there are
+/// Sends dead letters on, those that have all of their record. A whole replay begins where the last one ended, also when that was
+/// interrupted: a second of what it sent may come again. One with a filter looks at all there are
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The dead-letter topic
@@ -50,38 +53,90 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 async fn replay(client: &Client, args: &Args) -> Result<(), Failure> {
     let is_whole = args.filter.is_everything();
     let starts = if is_whole && !args.again { replayed(client, &args.topic).await? } else { Starts::Beginning };
+    let mut progress = Progress::default();
+    if is_whole && !args.dry_run {
+        // Dead letters stay until somebody drops them: so does the knowledge of which were sent.
+        client.admin().alter_group(REPLAYED, None, Change::Keep, Change::Unset, false).await?;
+        progress.saved = Some(Instant::now());
+    }
+    let sent = send_all(client, args, &starts, &mut progress).await;
+    // After an error too: what was sent is not sent again.
+    let saved = progress.save(client, &args.topic).await;
+    sent?;
+    saved?;
+    let Progress { sent, incomplete, .. } = progress;
+    let verb = if args.dry_run { "would be sent" } else { "sent" };
+    let lost = if incomplete == 0 {
+        String::new()
+    } else {
+        format!(", {incomplete} left out: the dead letter does not have all of its record")
+    };
+    print(format!("{sent} records {verb}{lost}\n").as_bytes())
+}
+
+/// How far a replay has come.
+#[derive(Debug, Default)]
+struct Progress {
+    sent: u64,
+    /// Dead letters without their record, or without all of it.
+    incomplete: u64,
+    /// Partitions that have come further since that was saved, and up to where.
+    unsaved: BTreeMap<u32, Option<Offset>>,
+    /// When it was saved last; `None` when it is not to be.
+    saved: Option<Instant>,
+}
+
+impl Progress {
+    /// Everything of a partition before `offset` is done.
+    async fn reached(&mut self, client: &Client, topic: &str, partition: u32, offset: Offset) -> Result<(), Failure> {
+        self.unsaved.insert(partition, Some(offset));
+        if self.saved.is_some_and(|saved| saved.elapsed() >= SAVE_INTERVAL) { self.save(client, topic).await } else { Ok(()) }
+    }
+
+    async fn save(&mut self, client: &Client, topic: &str) -> Result<(), Failure> {
+        if self.saved.is_some() && !self.unsaved.is_empty() {
+            client.admin().alter_group_offsets(REPLAYED, topic, &self.unsaved, false).await?;
+            self.unsaved.clear();
+            self.saved = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+async fn send_all(client: &Client, args: &Args, starts: &Starts, progress: &mut Progress) -> Result<(), Failure> {
     let producer = client.producer(ProducerOptions::default());
-    let (mut sent, mut gone) = (0_u64, 0_u64);
     let begun = Instant::now();
-    let read = each(client, &args.topic, &starts, async |partition, record| {
+    let read = each(client, &args.topic, starts, async |partition, record| {
         if !args.filter.admits(&record) {
             return Ok(true);
         }
-        if !text(&record, dead_letter::HEADER_RECORD_GONE).is_empty() {
-            gone += 1;
-            return Ok(true);
-        }
-        if !args.dry_run {
-            if let Some(rate) = args.rate {
-                tokio::time::sleep_until(begun + Duration::from_secs_f64(sent as f64 / rate)).await;
+        if is_whole(&record) {
+            if !args.dry_run {
+                if let Some(rate) = args.rate {
+                    tokio::time::sleep_until(begun + Duration::from_secs_f64(progress.sent as f64 / rate)).await;
+                }
+                let from = format!("{}/{partition}/{}", args.topic, record.offset.0);
+                let target = args.to.as_deref().unwrap_or_else(|| text(&record, dead_letter::HEADER_TOPIC));
+                // One after the other: the order of the dead letters stays.
+                producer.send(letter(&record, target, &from, args.to.is_none())).await?.await?;
             }
-            let from = format!("{}/{partition}/{}", args.topic, record.offset.0);
-            let target = args.to.as_deref().unwrap_or_else(|| text(&record, dead_letter::HEADER_TOPIC));
-            // One after the other: the order of the dead letters stays.
-            producer.send(letter(&record, target, &from, args.to.is_none())).await?.await?;
+            progress.sent += 1;
+        } else {
+            progress.incomplete += 1;
         }
-        sent += 1;
+        progress.reached(client, &args.topic, partition, record.offset.plus(1)).await?;
         Ok(true)
     })
     .await?;
-    if is_whole && !args.dry_run {
-        let offsets: BTreeMap<u32, Option<Offset>> =
-            read.into_iter().map(|(partition, offset)| (partition, Some(offset))).collect();
-        client.admin().alter_group_offsets(REPLAYED, &args.topic, &offsets, false).await?;
-    }
-    let verb = if args.dry_run { "would be sent" } else { "sent" };
-    let lost = if gone == 0 { String::new() } else { format!(", {gone} left out: retention had deleted the record") };
-    print(format!("{sent} records {verb}{lost}\n").as_bytes())
+    // What has no records at its end is done too.
+    progress.unsaved.extend(read.into_iter().map(|(partition, offset)| (partition, Some(offset))));
+    Ok(())
+}
+
+/// Whether a dead letter has all of its record.
+fn is_whole(record: &RecordView<'_>) -> bool {
+    let lacks = [dead_letter::HEADER_RECORD_GONE, dead_letter::HEADER_LEFT_OUT];
+    lacks.iter().all(|name| text(record, name).is_empty())
 }
 
 /// Up to where the topic was replayed as a whole.
