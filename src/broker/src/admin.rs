@@ -12,6 +12,7 @@ use crate::{
     partition::LEADER_EPOCH,
     shard::{ASKED_MAX, Shard},
 };
+use futures_util::future::join_all;
 use hashbrown::HashMap;
 use shards::{ShardId, clock, sync::oneshot};
 use std::{rc::Rc, sync::Arc};
@@ -113,14 +114,16 @@ pub(crate) async fn describe_topic(shard: Rc<Shard>, request: DescribeTopicReque
         let owner = entry.owner(index).expect("the topic has this partition");
         owners.entry(owner).or_default().push(PartitionKey::new(topic.id, index));
     }
-    let mut partitions = Vec::new();
-    for (owner, keys) in owners {
+    let described = owners.into_iter().map(async |(owner, keys)| {
         if owner == shard.id.0 {
-            partitions.extend(keys.into_iter().map(|key| describe(&shard, key)));
-        } else if let Some(Answer::Describe(described)) = calls::ask(&shard, ShardId(owner), Call::Describe(keys)).await {
-            partitions.extend(described);
+            return keys.into_iter().map(|key| describe(&shard, key)).collect();
         }
-    }
+        match calls::ask(&shard, ShardId(owner), Call::Describe(keys)).await {
+            Some(Answer::Describe(described)) => described,
+            _ => Vec::new(),
+        }
+    });
+    let mut partitions = join_all(described).await.concat();
     partitions.sort_by_key(|partition| partition.partition);
     let (id, config, created_ms) = (topic.id, topic.config.clone(), topic.created_ms);
     let reply = DescribeTopicReply { error: ErrorCode::None, message: None, id, config, created_ms, partitions };

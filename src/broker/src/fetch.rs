@@ -5,12 +5,13 @@
 //!  loop: anything visible above the offsets asked for? ── no ──► watch the partitions (here and on other shards), wait
 //!            │ yes                                                       ▲
 //!            ▼                                                           │
-//!        reply memory held ─► read here, and with one hop there ─► enough, or an error, or late? ── no ──┘
+//!        reply memory held ─► read here and, with a hop, there ─► enough, or an error, or late? ── no ──┘
 //!                                                                  │ yes
 //!                                                                  ▼ reply: body, then the batches as stored
 //! ```
 
 mod read;
+mod shares;
 
 pub(crate) use read::read_code;
 
@@ -23,15 +24,15 @@ use crate::{
     router::{Route, route},
     shard::Shard,
 };
-use futures_util::future::select;
+use futures_util::future::{join_all, select};
 use hashbrown::HashMap;
-use read::Wanted;
 use shards::{
     ShardId,
     buffer::{Portable, Shared},
     clock::{self, Monotonic},
     sync::Notify,
 };
+use shares::{Share, Wanted};
 use std::{pin::pin, rc::Rc, time::Duration};
 use wire::{ErrorCode, FetchPartition, FetchPartitionReply, FetchReply, FetchRequest, Offset, PartitionKey};
 
@@ -62,7 +63,7 @@ pub(crate) async fn fetch(shard: Rc<Shard>, request: FetchRequest, reply_to: Rep
         }
         let wanted_bytes = wanted_bytes(&request, bytes_max).max(needed_bytes);
         let Some(mut memory) = reply_memory(&shard, &connection, wanted_bytes).await else { return };
-        let parts = read_all(&shard, &request, bytes_max).await;
+        let parts = read_all(&shard, &request, bytes_min, bytes_max).await;
         if connection.is_closed() {
             return;
         }
@@ -126,9 +127,10 @@ async fn watch(shard: &Rc<Shard>, request: &FetchRequest, more: &Rc<Notify>, dea
             Route::Nowhere(_) => {}
         }
     }
-    for (owner, seen) in elsewhere {
+    let watches = elsewhere.into_iter().map(async |(owner, seen)| {
         calls::watch(shard, owner, more, |id| Mail::Watch { id, seen, until_ns: deadline.as_nanos() }).await;
-    }
+    });
+    join_all(watches).await;
 }
 
 /// A watch of another shard: told at once when there is more already.
@@ -146,43 +148,33 @@ pub(crate) fn watch_for(shard: &Shard, source: ShardId, id: u64, seen: Vec<(Part
     }
 }
 
-/// Reads every partition of the request, in its order, up to `bytes_max` in all. Waits for nothing but disks and other shards.
-async fn read_all(shard: &Rc<Shard>, request: &FetchRequest, bytes_max: usize) -> Vec<Part> {
-    let mut parts: Vec<Option<Part>> = Vec::with_capacity(request.partitions.len());
-    let mut here = Vec::with_capacity(request.partitions.len());
-    let mut elsewhere: HashMap<ShardId, Vec<(usize, ReadPart)>> = HashMap::new();
-    for (index, wanted) in request.partitions.iter().enumerate() {
-        let part = read_part(wanted);
-        parts.push(None);
+/// Reads every partition of the request, up to `bytes_max` in all. Waits for nothing but disks and other shards.
+async fn read_all(shard: &Rc<Shard>, request: &FetchRequest, bytes_min: usize, bytes_max: usize) -> Vec<Part> {
+    let mut found: Vec<Option<Part>> = Vec::with_capacity(request.partitions.len());
+    let mut wanted = Wanted::new();
+    for (index, part) in request.partitions.iter().map(read_part).enumerate() {
+        found.push(None);
         match route(shard, part.key) {
-            Route::Here(partition) => here.push(Wanted { index, partition, part }),
-            Route::Shard(owner) => elsewhere.entry(owner).or_default().push((index, part)),
-            Route::Nowhere(code) => parts[index] = Some((failed(part.key, code, None), Vec::new())),
+            Route::Here(_) => wanted.entry(shard.id).or_default().push((index, part)),
+            Route::Shard(owner) => wanted.entry(owner).or_default().push((index, part)),
+            Route::Nowhere(code) => found[index] = Some((failed(part.key, code, None), Vec::new())),
         }
     }
-    let mut bytes = 0;
-    for (index, part) in read::read_here(here, 0, bytes_max).await {
-        bytes += part.0.batch_bytes as usize;
-        parts[index] = Some(part);
+    shares::read(wanted, bytes_min, bytes_max, &mut found, async |owner, parts, share| ask(shard, owner, parts, share).await)
+        .await;
+    found.into_iter().map(|part| part.expect("every partition was read here or there")).collect()
+}
+
+/// Has an owner read; `None`: it ends.
+async fn ask(shard: &Rc<Shard>, owner: ShardId, parts: Vec<ReadPart>, share: Share) -> Option<Vec<Part>> {
+    let Share { bytes_before, bytes_max } = share;
+    if owner == shard.id {
+        return Some(read_parts(shard, parts, bytes_before, bytes_max).await);
     }
-    for (owner, wanted) in elsewhere {
-        let left = bytes_max.saturating_sub(bytes);
-        let (indexes, asked): (Vec<usize>, Vec<ReadPart>) =
-            wanted.into_iter().map(|(index, part)| (index, ReadPart { bytes_max: part.bytes_max.min(left), ..part })).unzip();
-        let keys: Vec<PartitionKey> = asked.iter().map(|part| part.key).collect();
-        let answer = calls::ask(shard, owner, Call::Read { parts: asked, bytes_before: bytes, bytes_max }).await;
-        let Some(Answer::Read(read)) = answer else {
-            for (index, key) in indexes.into_iter().zip(keys) {
-                parts[index] = Some((failed(key, ErrorCode::ShuttingDown, None), Vec::new()));
-            }
-            continue;
-        };
-        for (index, (reply, batches)) in indexes.into_iter().zip(read) {
-            bytes += reply.batch_bytes as usize;
-            parts[index] = Some((reply, batches.into_iter().map(Portable::into_shared).collect()));
-        }
-    }
-    parts.into_iter().map(|part| part.expect("every partition was read here or there")).collect()
+    let Some(Answer::Read(read)) = calls::ask(shard, owner, Call::Read { parts, bytes_before, bytes_max }).await else {
+        return None;
+    };
+    Some(read.into_iter().map(|(reply, batches)| (reply, batches.into_iter().map(Portable::into_shared).collect())).collect())
 }
 
 /// The other end of a hop.
@@ -194,12 +186,19 @@ pub(crate) async fn read_for(
     bytes_before: usize,
     bytes_max: usize,
 ) {
+    let read = read_parts(&shard, parts, bytes_before, bytes_max).await.into_iter();
+    let read = read.map(|(reply, batches)| (reply, batches.into_iter().map(Portable::from).collect())).collect();
+    calls::send_now(&shard, source, Mail::Answer { id, answer: Answer::Read(read) });
+}
+
+/// Reads partitions that this shard owns.
+async fn read_parts(shard: &Shard, parts: Vec<ReadPart>, bytes_before: usize, bytes_max: usize) -> Vec<Part> {
     let mut read: Vec<Option<Part>> = Vec::with_capacity(parts.len());
     let mut here = Vec::with_capacity(parts.len());
     for (index, part) in parts.into_iter().enumerate() {
         read.push(None);
-        match route(&shard, part.key) {
-            Route::Here(partition) => here.push(Wanted { index, partition, part }),
+        match route(shard, part.key) {
+            Route::Here(partition) => here.push(read::Wanted { index, partition, part }),
             Route::Shard(_) => read[index] = Some((failed(part.key, ErrorCode::WrongShard, None), Vec::new())),
             Route::Nowhere(code) => read[index] = Some((failed(part.key, code, None), Vec::new())),
         }
@@ -207,9 +206,7 @@ pub(crate) async fn read_for(
     for (index, part) in read::read_here(here, bytes_before, bytes_max).await {
         read[index] = Some(part);
     }
-    let read = read.into_iter().map(|part| part.expect("every partition was read or refused"));
-    let read = read.map(|(reply, batches)| (reply, batches.into_iter().map(Portable::from).collect())).collect();
-    calls::send_now(&shard, source, Mail::Answer { id, answer: Answer::Read(read) });
+    read.into_iter().map(|part| part.expect("every partition was read or refused")).collect()
 }
 
 fn read_part(wanted: &FetchPartition) -> ReadPart {

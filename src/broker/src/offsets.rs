@@ -1,73 +1,56 @@
 //! ListOffsets: positions of a partition by name or time.
 
 use crate::{
-    calls,
     connection::Incoming,
     fetch::read_code,
-    mail::{Answer, Call, Mail},
+    mail::{Answer, Call},
     partition::Partition,
-    router::{Route, route},
+    scatter::{self, Question},
     shard::Shard,
 };
-use futures_util::stream::{self, StreamExt};
-use hashbrown::HashMap;
-use shards::{ShardId, executor};
 use std::rc::Rc;
 use wire::{
     ErrorCode, ListOffsetsPartition, ListOffsetsPartitionReply, ListOffsetsReply, ListOffsetsRequest, Offset, OffsetAt,
     PartitionKey, TimestampMs, limits::PARTITIONS_PER_REQUEST_MAX,
 };
 
-/// Lookups of one request that may wait for the disk at a time.
-const LOOKUPS_AT_ONCE: usize = 16;
-
-/// Answers a request: partitions of this shard here, the others with one hop to each owner.
-pub(crate) async fn list(shard: Rc<Shard>, request: ListOffsetsRequest, incoming: Incoming) {
-    let mut replies: Vec<Option<ListOffsetsPartitionReply>> = Vec::with_capacity(request.partitions.len());
-    let mut elsewhere: HashMap<ShardId, Vec<(usize, ListOffsetsPartition)>> = HashMap::new();
-    let mut here = Vec::new();
-    for (index, part) in request.partitions.into_iter().enumerate() {
-        replies.push(None);
-        if index >= PARTITIONS_PER_REQUEST_MAX {
-            replies[index] = Some(failed(&part, ErrorCode::InvalidRequest));
-            continue;
-        }
-        match route(&shard, PartitionKey::new(part.topic, part.partition)) {
-            Route::Here(partition) => here.push(async move { (index, find(&partition, &part).await) }),
-            Route::Shard(owner) => elsewhere.entry(owner).or_default().push((index, part)),
-            Route::Nowhere(code) => replies[index] = Some(failed(&part, code)),
-        }
-    }
-    let mut here = stream::iter(here).buffer_unordered(LOOKUPS_AT_ONCE);
-    while let Some((index, reply)) = here.next().await {
-        replies[index] = Some(reply);
-        executor::yield_if_needed().await;
-    }
-    drop(here);
-    for (owner, parts) in elsewhere {
-        let asked = parts.iter().map(|(_, part)| part.clone()).collect();
-        match calls::ask(&shard, owner, Call::Offsets(asked)).await {
-            Some(Answer::Offsets(found)) => {
-                for ((index, _), reply) in parts.into_iter().zip(found) {
-                    replies[index] = Some(reply);
-                }
-            }
-            _ => parts.iter().for_each(|(index, part)| replies[*index] = Some(failed(part, ErrorCode::ShuttingDown))),
-        }
-    }
-    let partitions = replies.into_iter().map(|reply| reply.expect("every partition was found here or there")).collect();
+/// Answers a request.
+pub(crate) async fn list(shard: Rc<Shard>, mut request: ListOffsetsRequest, incoming: Incoming) {
+    let too_many = request.partitions.split_off(request.partitions.len().min(PARTITIONS_PER_REQUEST_MAX));
+    let mut partitions = scatter::ask_all(&shard, request.partitions).await;
+    partitions.extend(too_many.iter().map(|part| failed(part, ErrorCode::InvalidRequest)));
     incoming.into_reply_to().send(&ListOffsetsReply { partitions });
 }
 
-/// The other end of a hop.
-pub(crate) async fn list_for(shard: Rc<Shard>, source: ShardId, id: u64, parts: Vec<ListOffsetsPartition>) {
-    let lookups = parts.iter().map(async |part| match route(&shard, PartitionKey::new(part.topic, part.partition)) {
-        Route::Here(partition) => find(&partition, part).await,
-        Route::Shard(_) => failed(part, ErrorCode::WrongShard),
-        Route::Nowhere(code) => failed(part, code),
-    });
-    let replies = stream::iter(lookups).buffered(LOOKUPS_AT_ONCE).collect().await;
-    calls::send_now(&shard, source, Mail::Answer { id, answer: Answer::Offsets(replies) });
+impl Question for ListOffsetsPartition {
+    type Reply = ListOffsetsPartitionReply;
+
+    fn key(&self) -> PartitionKey {
+        PartitionKey::new(self.topic, self.partition)
+    }
+
+    async fn answer(&self, _shard: &Shard, partition: &Partition) -> ListOffsetsPartitionReply {
+        find(partition, self).await
+    }
+
+    fn failed(&self, code: ErrorCode) -> ListOffsetsPartitionReply {
+        failed(self, code)
+    }
+
+    fn into_call(questions: Vec<Self>) -> Call {
+        Call::Offsets(questions)
+    }
+
+    fn into_answer(replies: Vec<ListOffsetsPartitionReply>) -> Answer {
+        Answer::Offsets(replies)
+    }
+
+    fn from_answer(answer: Answer) -> Option<Vec<ListOffsetsPartitionReply>> {
+        match answer {
+            Answer::Offsets(replies) => Some(replies),
+            _ => None,
+        }
+    }
 }
 
 async fn find(partition: &Partition, part: &ListOffsetsPartition) -> ListOffsetsPartitionReply {

@@ -13,7 +13,10 @@ use crate::{
     shard::Shard,
 };
 use consumer_groups::{Client, Reply, Request};
-use futures_util::future::{Either, select};
+use futures_util::{
+    future::{Either, select},
+    stream::{self, StreamExt},
+};
 use shards::{ShardId, random};
 use std::{pin::pin, rc::Rc};
 use wire::{
@@ -23,6 +26,8 @@ use wire::{
 
 /// Groups that a list gives when the request has no limit of its own.
 const LISTED_MAX: u32 = 10_000;
+/// Coordinators that a list asks at a time: their pages are in memory until the list is whole.
+const COORDINATORS_AT_ONCE: usize = 16;
 
 /// Starts what `api` asks for; `None` when that is no request of one group.
 pub(crate) fn read(api: Api, incoming: &Incoming) -> Result<Option<Request>, Refused> {
@@ -138,8 +143,10 @@ pub(crate) async fn list(shard: Rc<Shard>, mut request: ListGroupsRequest, incom
     let partitions = shard.topics.borrow().named(topic::GROUPS_TOPIC).map_or(0, |entry| entry.topic.config.partitions);
     // What lies behind the last group of a coordinator that has more is left for the next page.
     let mut until: Option<String> = None;
-    for partition in (0..partitions).map(PartitionIndex) {
-        match ask_at(&shard, partition, Request::ListGroups(request.clone())).await {
+    let asked = (0..partitions).map(|partition| ask_at(&shard, PartitionIndex(partition), Request::ListGroups(request.clone())));
+    let mut pages = stream::iter(asked).buffered(COORDINATORS_AT_ONCE);
+    while let Some(page) = pages.next().await {
+        match page {
             Ok(Reply::ListGroups(page)) if page.error.is_none() => {
                 if page.more
                     && let Some(last) = page.groups.last()
@@ -153,6 +160,7 @@ pub(crate) async fn list(shard: Rc<Shard>, mut request: ListGroupsRequest, incom
             Err(refusal) => (merged.error, merged.message) = (refusal.code, Some(refusal.message)),
         }
     }
+    drop(pages);
     merged.groups.sort_unstable_by(|one, other| one.group.cmp(&other.group));
     let within = until.as_ref().map_or(merged.groups.len(), |until| merged.groups.partition_point(|group| group.group <= *until));
     let kept = within.min(request.limit as usize);

@@ -15,7 +15,7 @@ use crate::{
     connection, fetch, groups,
     mail::{Answer, Call, Mail},
     metadata::{NamedProducer, Topic},
-    metrics, offsets,
+    metrics,
     process::{Event, Process},
     scatter,
     topics::Topics,
@@ -272,7 +272,7 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
             Call::Read { parts, bytes_before, bytes_max } => {
                 executor::spawn(fetch::read_for(Rc::clone(shard), source, id, parts, bytes_before, bytes_max)).detach();
             }
-            Call::Offsets(parts) => executor::spawn(offsets::list_for(Rc::clone(shard), source, id, parts)).detach(),
+            Call::Offsets(parts) => executor::spawn(scatter::answer_for(Rc::clone(shard), source, id, parts)).detach(),
             Call::DeleteRecords(parts) => executor::spawn(scatter::answer_for(Rc::clone(shard), source, id, parts)).detach(),
             Call::Standing(parts) => executor::spawn(scatter::answer_for(Rc::clone(shard), source, id, parts)).detach(),
             Call::Describe(keys) => {

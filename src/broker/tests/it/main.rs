@@ -12,6 +12,7 @@ mod group_metrics;
 mod groups;
 mod http;
 mod long_poll;
+mod many_shards;
 mod members;
 mod memory;
 mod overload;
