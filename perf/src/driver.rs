@@ -9,7 +9,8 @@
 //! ```
 //!
 //! It is not the client crate: that one is made to be used, this one to cost as little as possible beside the broker that it
-//! measures, and to keep its own books. Both speak `wire`.
+//! measures, and to keep its own books. Both speak `wire`. Consumer groups alone are read by the client, see [`groups`](crate::groups): what a
+//! member does is the client's.
 
 pub mod blast;
 pub mod consumer;
@@ -19,10 +20,12 @@ pub mod link;
 pub mod poll;
 pub mod producer;
 pub mod session;
+pub mod spread;
 pub mod template;
 
 use std::net::SocketAddr;
 
+use corelane_client::ClientError;
 use thiserror::Error;
 use wire::ErrorCode;
 
@@ -60,6 +63,9 @@ pub enum DriverError {
     /// The event loop's own calls failed.
     #[error("event loop: {0}")]
     EventLoop(std::io::Error),
+    /// A member of a consumer group cannot go on.
+    #[error("consumer group: {0}")]
+    Group(#[from] ClientError),
     /// The workload cannot be run.
     #[error("workload: {0}")]
     Workload(String),

@@ -18,12 +18,14 @@
 //! - A figure is never printed without what makes it true: offered and achieved rate, errors, backlog, sample count.
 //! - A message lost, duplicated, reordered or damaged fails the run, whatever its latency.
 //! - What is recorded names no folder, host or kernel command line: results are committed as they are.
-//! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker.
+//! - One generator thread, pinned, on buffers built before the clock starts: what is measured is the broker. Members of consumer groups, which
+//!   are the client's own, share a second thread on the same CPU; both together must leave it idle time, or the run is invalid.
 
 pub mod bars;
 pub mod broker_process;
 pub mod compare;
 pub mod driver;
+pub mod groups;
 pub mod hdr_files;
 pub mod latency;
 pub mod limits;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::driver::producer::Spread;
+use crate::driver::spread::Spread;
 use crate::driver::template::Body;
 use crate::workload::{BacklogWanted, Rate, Workload, WorkloadError};
 

@@ -107,6 +107,12 @@ pub fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// CPU time of a thread of this process; `None` when it has ended.
+pub fn cpu_of_thread(thread: rustix::thread::Pid) -> Option<Duration> {
+    let task = Task::read(Path::new(&format!("/proc/self/task/{}", thread.as_raw_nonzero())))?;
+    Some(Duration::from_nanos(task.cpu_ns))
+}
+
 /// Binds the calling thread to a CPU; threads made from now on inherit it.
 ///
 /// # Errors

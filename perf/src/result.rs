@@ -136,6 +136,8 @@ impl Report<'_> {
         put("partitions", json!(workload.partitions_per_topic));
         put("producersPerTopic", json!(workload.producers_per_topic));
         put("consumersPerTopic", json!(workload.consumers_per_subscription * workload.subscriptions_per_topic));
+        put("groups", json!(workload.groups));
+        put("membersPerGroup", json!(workload.members_per_group));
         for (name, row) in &self.series.rows {
             put(name, json!(row));
         }

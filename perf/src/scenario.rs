@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::driver::producer::{Requests, Spread};
+use crate::driver::producer::Requests;
+use crate::driver::spread::Spread;
 use crate::driver::template::Body;
 use crate::plan::Arrival;
-use crate::workload::{BacklogWanted, Objective, Rate, Workload, WorkloadError};
+use crate::workload::{BacklogWanted, Failing, Objective, Rate, Retry, Workload, WorkloadError};
 
 /// Every key of a scenario, to name the nearest one to a wrong one.
-const KEYS: [&str; 33] = [
+const KEYS: [&str; 39] = [
     "name",
     "about",
     "topics",
@@ -19,6 +20,11 @@ const KEYS: [&str; 33] = [
     "producers-per-topic",
     "subscriptions-per-topic",
     "consumers-per-subscription",
+    "groups",
+    "members-per-group",
+    "fail-share",
+    "attempts",
+    "backoff-ms",
     "message-bytes",
     "random-share",
     "spread",
@@ -44,6 +50,7 @@ const KEYS: [&str; 33] = [
     "round-robin",
     "keys-round-robin",
     "keys-random",
+    "keys-zipf",
     "zipf",
 ];
 
@@ -58,6 +65,11 @@ struct Scenario {
     producers_per_topic: Option<u32>,
     subscriptions_per_topic: Option<u32>,
     consumers_per_subscription: Option<u32>,
+    groups: Option<u32>,
+    members_per_group: Option<u32>,
+    fail_share: Option<f64>,
+    attempts: Option<u32>,
+    backoff_ms: Option<u64>,
     message_bytes: Option<usize>,
     random_share: Option<f64>,
     spread: Option<Spread>,
@@ -111,13 +123,25 @@ fn parse(text: &str) -> Result<(Workload, String), WorkloadError> {
         None => Ok(default),
         Some(value) => Duration::try_from_secs_f64(value).map_err(|error| wrong(format!("`{field}` is {value}: {error}"))),
     };
+    let groups = found.groups.unwrap_or(default.groups);
     let workload = Workload {
         name: found.name,
         topics: found.topics.unwrap_or(default.topics),
         partitions_per_topic: found.partitions_per_topic.unwrap_or(default.partitions_per_topic),
         producers_per_topic: found.producers_per_topic.unwrap_or(default.producers_per_topic),
-        subscriptions_per_topic: found.subscriptions_per_topic.unwrap_or(default.subscriptions_per_topic),
+        subscriptions_per_topic: found.subscriptions_per_topic.unwrap_or(if groups > 0 {
+            0
+        } else {
+            default.subscriptions_per_topic
+        }),
         consumers_per_subscription: found.consumers_per_subscription.unwrap_or(default.consumers_per_subscription),
+        groups,
+        members_per_group: found.members_per_group.unwrap_or(default.members_per_group),
+        failing: found.fail_share.map_or(default.failing, Failing::Share),
+        retry: Retry {
+            attempts: found.attempts.unwrap_or(default.retry.attempts),
+            backoff: found.backoff_ms.map_or(default.retry.backoff, Duration::from_millis),
+        },
         message_bytes: found.message_bytes.unwrap_or(default.message_bytes),
         body: found.random_share.map_or(default.body, Body::Random),
         spread: found.spread.unwrap_or(default.spread),
@@ -180,8 +204,20 @@ mod tests {
             names.push(workload.name);
         }
         names.sort();
-        let wanted =
-            ["drain", "drive-limit", "keys", "long-run", "many-clients", "partitions", "restart", "retention", "skew", "trickle"];
+        let wanted = [
+            "drain",
+            "drive-limit",
+            "keys",
+            "long-run",
+            "many-clients",
+            "many-groups",
+            "partitions",
+            "poison",
+            "restart",
+            "retention",
+            "skew",
+            "trickle",
+        ];
         assert_eq!(names, wanted);
     }
 
@@ -193,9 +229,13 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        for (text, reason) in
-            [("rate = 5\nsearch = true", "exclude"), ("drain-ratio = 0.5", "needs"), ("rate = -1", "rate is -1")]
-        {
+        for (text, reason) in [
+            ("rate = 5\nsearch = true", "exclude"),
+            ("drain-ratio = 0.5", "needs"),
+            ("rate = -1", "rate is -1"),
+            ("fail-share = 0.5", "groups is 0"),
+            ("groups = 1\nfail-share = 0.5", "keys is 0"),
+        ] {
             let error = parse(&format!("name = \"x\"\nabout = \"y\"\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
@@ -207,6 +247,7 @@ mod tests {
             ("spread = \"round-robin\"", Spread::RoundRobin),
             ("spread = { keys-round-robin = 9 }", Spread::KeysRoundRobin(9)),
             ("spread = { keys-random = 9 }", Spread::KeysRandom(9)),
+            ("spread = { keys-zipf = { keys = 9, exponent = 1.1 } }", Spread::KeysZipf { keys: 9, exponent: 1.1 }),
             ("spread = { zipf = 1.1 }", Spread::Zipf(1.1)),
         ] {
             assert_eq!(parse(&format!("name = \"x\"\nabout = \"y\"\n{text}\n")).unwrap().0.spread, spread);

@@ -15,9 +15,10 @@ use crate::driver::link::Link;
 use crate::driver::producer::{Books, Pace, ProduceCounts, Producer};
 use crate::driver::session::{Session, Topic};
 use crate::driver::template::{Shape, Templates};
-use crate::latency::{self, Latencies};
+use crate::groups::{Book, Groups, Wanted};
+use crate::latency::Latencies;
 use crate::plan::Plan;
-use crate::verify::{Acknowledged, Counts, Delivered};
+use crate::verify::{Counts, Messages};
 use crate::workload::{Rate, Workload};
 
 /// How long to wait for late answers and messages after the load.
@@ -62,7 +63,7 @@ pub struct Findings {
     /// Wall clock at the start.
     pub started: std::time::SystemTime,
     /// What was acknowledged, when the trial verified.
-    pub acknowledged: Option<Acknowledged>,
+    pub acknowledged: Option<Messages>,
     /// Messages acknowledged over the whole run.
     pub acked_total: u64,
     /// Bytes of batches acknowledged over the whole run.
@@ -84,7 +85,7 @@ pub struct Figures {
     pub sent_per_second: f64,
     /// Messages per second acknowledged.
     pub acked_per_second: f64,
-    /// Messages per second consumed, all subscriptions together.
+    /// Messages per second consumed, all subscriptions and groups together.
     pub consumed_per_second: f64,
     /// Megabytes (10^6) of message values per second acknowledged.
     pub acked_mb_per_second: f64,
@@ -98,6 +99,10 @@ pub struct Figures {
     pub fetches_refused: u64,
     /// The last refusal.
     pub last_refusal: Option<String>,
+    /// Deliveries that members of groups failed, over the whole run.
+    pub failed_in_groups: u64,
+    /// Different messages in dead-letter topics.
+    pub dead_letters: u64,
     /// Messages queued or in flight when the measured time began and ended.
     pub unanswered: (u64, u64),
     /// Messages acknowledged and not consumed when it began and ended.
@@ -108,6 +113,8 @@ pub struct Figures {
     pub drained_in_seconds: Option<f64>,
     /// Share of the measured time in which the generator had something to do.
     pub generator_busy: f64,
+    /// CPU time of the thread of all group members, as a share of the measured time.
+    pub members_busy: f64,
     /// Share of the plan that was not handed over in time.
     pub slip: f64,
     /// What went wrong with messages; `None` when the trial did not verify.
@@ -226,8 +233,7 @@ impl Trial<'_> {
             }
             for _ in 0..workload.subscriptions_per_topic {
                 let subscription = subscriptions.len();
-                let delivered = self.verify.then(Delivered::default);
-                subscriptions.push(Subscription { delivered, messages: 0, bytes: 0 });
+                subscriptions.push(Subscription::new(self.verify));
                 for consumer in 0..workload.consumers_per_subscription {
                     let ports = connect(format!("perf-consumer-{subscription}-{consumer}"))?;
                     let mine = topic
@@ -249,14 +255,24 @@ impl Trial<'_> {
             templates,
             requests: workload.requests,
             counts: ProduceCounts::default(),
-            acknowledged: self.verify.then(Acknowledged::default),
+            acknowledged: self.verify.then(Messages::default),
             latencies: Latencies::default(),
             measured: 0..0,
             last_refusal: None,
         };
-        let inbox = Inbox { subscriptions, end_to_end: latency::histogram(), measured: 0..0, refused: 0 };
-        let copies = u64::from(workload.subscriptions_per_topic);
-        Ok(Load { links, producers, consumers, books, inbox, copies })
+        let wanted = Wanted {
+            broker: self.broker,
+            prefix: self.prefix,
+            groups: workload.groups,
+            members: workload.members_per_group,
+            failing: workload.failing,
+            retry: workload.retry,
+            verify: self.verify,
+            delete: self.delete_topics,
+        };
+        let groups = if workload.groups > 0 { Some(Groups::join(&wanted, topics)?) } else { None };
+        let copies = u64::from(workload.subscriptions_per_topic + workload.groups);
+        Ok(Load { links, producers, consumers, groups, books, inbox: Inbox::new(subscriptions), copies })
     }
 
     fn judge(&self, workload: &Workload, outcome: Outcome, topics: Vec<Topic>) -> Findings {
@@ -287,6 +303,7 @@ impl Trial<'_> {
                 let range = topic.partitions_start..topic.partitions_start + topic.shards.len() as u32;
                 counts.add(delivered.judge(acknowledged, range));
             }
+            outcome.groups.iter().for_each(|group| counts.add(group.judge(acknowledged)));
             counts
         });
         let figures =
@@ -304,11 +321,14 @@ impl Trial<'_> {
                 last_refusal: outcome.books.last_refusal.as_ref().map(|(code, message)| {
                     format!("{code}{}", message.as_ref().map(|text| format!(": {text}")).unwrap_or_default())
                 }),
+                failed_in_groups: outcome.groups.iter().map(|group| group.failed).sum(),
+                dead_letters: outcome.groups.iter().map(Book::dead).sum(),
                 unanswered: (outcome.unanswered.start, outcome.unanswered.end),
                 backlog: (outcome.backlog.start, outcome.backlog.end),
                 unsettled: outcome.unsettled,
                 drained_in_seconds: outcome.drained_in.map(|time| time.as_secs_f64()),
                 generator_busy: outcome.busy,
+                members_busy: outcome.members_busy,
                 slip,
                 wrong,
                 invalid,
@@ -333,11 +353,10 @@ fn invalid_by_generator(outcome: &Outcome, slip: f64) -> Vec<String> {
     if slip > SLIP_MAX {
         reasons.push(format!("the generator sent {:.1} % less than planned", slip * 100.0));
     }
-    if outcome.busy > BUSY_MAX {
-        reasons.push(format!(
-            "the generator was busy {:.0} % of the time: it may be the limit, not the broker",
-            outcome.busy * 100.0
-        ));
+    // Both threads are on one CPU.
+    let busy = outcome.busy + outcome.members_busy;
+    if busy > BUSY_MAX {
+        reasons.push(format!("the generator was busy {:.0} % of the time: it may be the limit, not the broker", busy * 100.0));
     }
     reasons.extend(outcome.publish.lateness());
     reasons
@@ -365,7 +384,7 @@ fn not_sustained_by_broker(outcome: &Outcome) -> Vec<String> {
 ///
 /// # Errors
 /// When the broker cannot be used.
-pub fn read_back(broker: SocketAddr, topics: &[Topic], acknowledged: &Acknowledged) -> Result<(Counts, u64), DriverError> {
+pub fn read_back(broker: SocketAddr, topics: &[Topic], acknowledged: &Messages) -> Result<(Counts, u64), DriverError> {
     let mut session = Session::connect(broker)?;
     let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
     // Asked again: a restart may have given partitions to other shards.
@@ -381,8 +400,7 @@ pub fn read_back(broker: SocketAddr, topics: &[Topic], acknowledged: &Acknowledg
     let partitions: Vec<_> =
         topics.iter().flat_map(Topic::partitions).map(|partition| (partition, starts[partition.number as usize])).collect();
     let consumer = Consumer::new(0, partitions, |partition| usize::from(partition.shard));
-    let subscription = Subscription { delivered: Some(Delivered::default()), messages: 0, bytes: 0 };
-    let mut inbox = Inbox { subscriptions: vec![subscription], end_to_end: latency::histogram(), measured: 0..0, refused: 0 };
+    let mut inbox = Inbox::new(vec![Subscription::new(true)]);
     drain::drain(links, consumer, &mut inbox, wanted, SETTLE_MAX)?;
     let subscription = inbox.subscriptions.pop().expect("one was put in");
     let delivered = subscription.delivered.expect("it was made with a verifier");

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+use crate::driver::template::KEY_BYTES;
 use crate::message::Stamp;
 
 /// A set of numbers kept as ranges that neither touch nor overlap.
@@ -73,25 +74,31 @@ impl RangeSet {
 /// One producer in one partition.
 pub type Stream = (u32, u32);
 
-/// What was acknowledged.
-#[derive(Debug, Default)]
-pub struct Acknowledged {
+/// A set of messages: those that were acknowledged, or handled.
+#[derive(Debug, Default, Clone)]
+pub struct Messages {
     streams: HashMap<Stream, RangeSet>,
 }
 
-impl Acknowledged {
-    /// Messages `range` of `producer` in `partition` were acknowledged.
-    pub fn add(&mut self, partition: u32, producer: u32, range: Range<u64>) {
-        self.streams.entry((partition, producer)).or_default().insert(range);
+impl Messages {
+    /// Adds messages `range` of `producer` in `partition`; returns how many of them were new.
+    pub fn add(&mut self, partition: u32, producer: u32, range: Range<u64>) -> u64 {
+        self.streams.entry((partition, producer)).or_default().insert(range)
     }
 
-    /// How many were.
+    /// How many there are.
     pub fn count(&self) -> u64 {
         self.streams.values().map(RangeSet::len).sum()
     }
 
+    /// How many are in `other` too.
+    pub fn common(&self, other: &Messages) -> u64 {
+        let common = |(stream, ranges): (&Stream, &RangeSet)| other.streams.get(stream).map_or(0, |other| ranges.common(other));
+        self.streams.iter().map(common).sum()
+    }
+
     /// Adds what `other` holds.
-    pub fn merge(&mut self, other: Acknowledged) {
+    pub fn merge(&mut self, other: Messages) {
         for ((partition, producer), ranges) in other.streams {
             for range in ranges.iter() {
                 self.add(partition, producer, range);
@@ -103,16 +110,14 @@ impl Acknowledged {
 /// What one subscription received.
 #[derive(Debug, Default)]
 pub struct Delivered {
-    streams: HashMap<Stream, Received>,
+    messages: Messages,
+    /// One past the highest number received of what comes in order.
+    next: HashMap<Line, u64>,
     counts: Counts,
 }
 
-#[derive(Debug, Default)]
-struct Received {
-    ranges: RangeSet,
-    /// One past the highest number received.
-    next: u64,
-}
+/// What comes in order: one producer in one partition, or in a group only its messages of one key.
+type Line = (Stream, Option<[u8; KEY_BYTES]>);
 
 /// How a message arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +125,7 @@ pub enum Arrival {
     /// For the first time, as it was sent.
     Whole(Stamp),
     /// As it was sent, but not for the first time.
-    Again,
+    Again(Stamp),
     /// Changed on its way.
     Damaged,
 }
@@ -162,22 +167,41 @@ impl std::fmt::Display for Counts {
 impl Delivered {
     /// A message arrived from `partition`.
     pub fn receive(&mut self, partition: u32, message: &[u8]) -> Arrival {
-        let stamp = Stamp::read(message).filter(|stamp| stamp.partition == partition);
-        let Some(stamp) = stamp else {
-            self.counts.damaged += 1;
-            return Arrival::Damaged;
-        };
-        let received = self.streams.entry((partition, stamp.producer)).or_default();
-        if stamp.sequence >= received.next {
-            received.next = stamp.sequence + 1;
-            received.ranges.insert(stamp.sequence..stamp.sequence + 1);
-        } else if received.ranges.insert(stamp.sequence..stamp.sequence + 1) == 1 {
-            self.counts.reordered += 1;
-        } else {
+        self.receive_of_key(partition, None, message)
+    }
+
+    /// A message arrived where only those of one key come in order; without a key, those of the partition.
+    pub fn receive_of_key(&mut self, partition: u32, key: Option<&[u8]>, message: &[u8]) -> Arrival {
+        let Some((stamp, line)) = self.read(partition, key, message) else { return Arrival::Damaged };
+        if self.messages.add(partition, stamp.producer, stamp.sequence..stamp.sequence + 1) == 0 {
             self.counts.duplicated += 1;
-            return Arrival::Again;
+            return Arrival::Again(stamp);
+        }
+        let next = self.next.entry(line).or_default();
+        if stamp.sequence >= *next {
+            *next = stamp.sequence + 1;
+        } else {
+            self.counts.reordered += 1;
         }
         Arrival::Whole(stamp)
+    }
+
+    /// A message came again because it had failed: nothing of its key may have come after it.
+    pub fn receive_failed(&mut self, partition: u32, key: Option<&[u8]>, message: &[u8]) -> Arrival {
+        let Some((stamp, line)) = self.read(partition, key, message) else { return Arrival::Damaged };
+        if self.next.get(&line) != Some(&(stamp.sequence + 1)) {
+            self.counts.reordered += 1;
+        }
+        Arrival::Again(stamp)
+    }
+
+    fn read(&mut self, partition: u32, key: Option<&[u8]>, message: &[u8]) -> Option<(Stamp, Line)> {
+        let stamp = Stamp::read(message).filter(|stamp| stamp.partition == partition);
+        // A key of another length is none of ours.
+        let key = key.map(<[u8; KEY_BYTES]>::try_from).transpose().ok();
+        let found = stamp.zip(key).map(|(stamp, key)| (stamp, ((partition, stamp.producer), key)));
+        self.counts.damaged += u64::from(found.is_none());
+        found
     }
 
     /// Bytes that should have been a message, and are not.
@@ -187,14 +211,13 @@ impl Delivered {
 
     /// How many different messages arrived whole.
     pub fn count(&self) -> u64 {
-        self.streams.values().map(|received| received.ranges.len()).sum()
+        self.messages.count()
     }
 
     /// The judgement over everything received, against what was acknowledged in `partitions`.
-    pub fn judge(&self, acknowledged: &Acknowledged, partitions: Range<u32>) -> Counts {
+    pub fn judge(&self, acknowledged: &Messages, partitions: Range<u32>) -> Counts {
         let lost = |(stream, ranges): (&Stream, &RangeSet)| -> u64 {
-            let arrived = self.streams.get(stream).map_or(0, |received| ranges.common(&received.ranges));
-            ranges.len() - arrived
+            ranges.len() - self.messages.streams.get(stream).map_or(0, |received| ranges.common(received))
         };
         let mine = acknowledged.streams.iter().filter(|((partition, _), _)| partitions.contains(partition));
         Counts { lost: mine.map(lost).sum(), ..self.counts }
@@ -220,7 +243,7 @@ mod tests {
     }
 
     fn check(acknowledged: Range<u64>, sequences: &[u64], lost: u64, reordered: u64, duplicated: u64) {
-        let mut acks = Acknowledged::default();
+        let mut acks = Messages::default();
         acks.add(3, 1, acknowledged);
         let mut delivered = Delivered::default();
         for &sequence in sequences {
@@ -243,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_damaged_or_misplaced_message_is_counted_and_is_lost_too() {
-        let mut acks = Acknowledged::default();
+        let mut acks = Messages::default();
         acks.add(0, 0, 0..2);
         let mut delivered = Delivered::default();
         let mut bytes = message(0, 0, 0);
@@ -251,6 +274,32 @@ mod tests {
         assert_eq!(delivered.receive(0, &bytes), Arrival::Damaged);
         assert_eq!(delivered.receive(7, &message(0, 0, 1)), Arrival::Damaged);
         assert_eq!(delivered.judge(&acks, 0..10), Counts { lost: 2, damaged: 2, ..Counts::default() });
+    }
+
+    #[test]
+    fn of_a_key_messages_come_in_order_and_of_others_they_do_not() {
+        let mut delivered = Delivered::default();
+        let mut receive = |key: &[u8; 8], sequence| delivered.receive_of_key(3, Some(key), &message(1, 3, sequence));
+        assert!(matches!(receive(b"00000001", 5), Arrival::Whole(_)));
+        assert!(matches!(receive(b"00000002", 2), Arrival::Whole(_)));
+        assert!(matches!(receive(b"00000001", 4), Arrival::Whole(_)));
+        assert!(matches!(receive(b"00000002", 2), Arrival::Again(_)));
+        let mut acks = Messages::default();
+        acks.add(3, 1, 4..6);
+        assert_eq!(delivered.judge(&acks, 0..10), Counts { reordered: 1, duplicated: 1, ..Counts::default() });
+        assert_eq!(delivered.receive_of_key(3, Some(b"short"), &message(1, 3, 9)), Arrival::Damaged);
+    }
+
+    #[test]
+    fn what_failed_comes_again_before_the_next_of_its_key() {
+        let mut delivered = Delivered::default();
+        let key = Some(&b"00000001"[..]);
+        delivered.receive_of_key(3, key, &message(1, 3, 0));
+        assert!(matches!(delivered.receive_failed(3, key, &message(1, 3, 0)), Arrival::Again(_)));
+        assert_eq!(delivered.judge(&Messages::default(), 0..10), Counts::default());
+        delivered.receive_of_key(3, key, &message(1, 3, 1));
+        delivered.receive_failed(3, key, &message(1, 3, 0));
+        assert_eq!(delivered.judge(&Messages::default(), 0..10), Counts { reordered: 1, ..Counts::default() });
     }
 
     proptest! {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::driver::producer::{Requests, Spread};
+use crate::driver::producer::Requests;
+use crate::driver::spread::Spread;
 use crate::driver::template::Body;
 use crate::message::HEAD_BYTES;
 use crate::plan::Arrival;
@@ -22,6 +23,9 @@ pub enum Rate {
     Search,
 }
 
+/// Members of all groups together: each has connections of its own, and all share one thread.
+pub const MEMBERS_MAX: u32 = 4096;
+
 /// A load.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -37,6 +41,14 @@ pub struct Workload {
     pub subscriptions_per_topic: u32,
     /// Consumers that share the partitions of a subscription.
     pub consumers_per_subscription: u32,
+    /// Consumer groups, each of which reads all topics, besides the subscriptions.
+    pub groups: u32,
+    /// Members that share the partitions of a group.
+    pub members_per_group: u32,
+    /// Which records members of groups fail.
+    pub failing: Failing,
+    /// What a group does with a record that fails.
+    pub retry: Retry,
     /// Length of a message's value.
     pub message_bytes: usize,
     /// What fills messages.
@@ -65,6 +77,34 @@ pub struct Workload {
     pub curve_percent: Vec<f64>,
     /// Kill and restart the broker while under load; needs a broker of our own.
     pub kill_after: Option<Duration>,
+}
+
+/// Which records members of groups fail.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failing {
+    /// None.
+    #[default]
+    Nothing,
+    /// This share, 0 to 1: half of them at the first attempt only, the others always.
+    Share(f64),
+    /// Those of this key, until the load ends. Their latencies do not count.
+    Key(u32),
+}
+
+/// What a group does with a record that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Retry {
+    /// Deliveries before it goes to the dead-letter topic.
+    pub attempts: u32,
+    /// Pause before each further one.
+    pub backoff: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry { attempts: 3, backoff: Duration::from_millis(100) }
+    }
 }
 
 /// A backlog to build and drain.
@@ -127,6 +167,10 @@ impl Default for Workload {
             producers_per_topic: 1,
             subscriptions_per_topic: 1,
             consumers_per_subscription: 1,
+            groups: 0,
+            members_per_group: 1,
+            failing: Failing::Nothing,
+            retry: Retry::default(),
             message_bytes: 1024,
             body: Body::Random(1.0),
             spread: Spread::RoundRobin,
@@ -163,6 +207,17 @@ impl Workload {
         if self.subscriptions_per_topic > 0 {
             at_least("consumers per subscription", u64::from(self.consumers_per_subscription), 1)?;
         }
+        if self.groups > 0 {
+            at_least("members per group", u64::from(self.members_per_group), 1)?;
+            let members = u64::from(self.groups) * u64::from(self.members_per_group);
+            at_most("members of all groups", members, u64::from(MEMBERS_MAX))?;
+            at_least("attempts", u64::from(self.retry.attempts), 1)?;
+            at_most("attempts", u64::from(self.retry.attempts), u64::from(wire::limits::RETRY_ATTEMPTS_MAX))?;
+            at_most("backoff ms", self.retry.backoff.as_millis() as u64, u64::from(wire::limits::RETRY_BACKOFF_MS_MAX))?;
+            if self.kill_after.is_some() {
+                return Err(value("groups", self.groups, "none where the broker is killed"));
+            }
+        }
         match self.rate {
             Rate::PerSecond(rate) if !(rate.is_finite() && rate > 0.0) => {
                 return Err(value("rate", rate, "a positive number of messages per second"));
@@ -171,11 +226,21 @@ impl Workload {
             _ => {}
         }
         match self.spread {
-            Spread::KeysRandom(0) | Spread::KeysRoundRobin(0) => return Err(value("keys", 0, "at least 1")),
-            Spread::Zipf(exponent) if !(exponent.is_finite() && exponent >= 0.0) => {
+            Spread::KeysRandom(0) | Spread::KeysRoundRobin(0) | Spread::KeysZipf { keys: 0, .. } => {
+                return Err(value("keys", 0, "at least 1"));
+            }
+            Spread::Zipf(exponent) | Spread::KeysZipf { exponent, .. } if !(exponent.is_finite() && exponent >= 0.0) => {
                 return Err(value("zipf exponent", exponent, "a number from 0 on"));
             }
             _ => {}
+        }
+        match self.failing {
+            Failing::Nothing => {}
+            _ if self.groups == 0 => return Err(value("groups", 0, "at least 1 where records are to fail")),
+            // Without keys nothing is parked behind a record that failed, and nothing comes in order.
+            _ if !self.spread.keyed() => return Err(value("keys", 0, "at least 1 where records are to fail")),
+            Failing::Share(share) if !(0.0..=1.0).contains(&share) => return Err(value("fail share", share, "0 to 1")),
+            Failing::Share(_) | Failing::Key(_) => {}
         }
         if let Some(percent) = self.curve_percent.iter().find(|percent| !(1.0..=100.0).contains(*percent)) {
             return Err(value("curve step", percent, "1 to 100 percent"));
@@ -184,8 +249,12 @@ impl Workload {
             if !(0.0..=1.0).contains(&backlog.drain_ratio) {
                 return Err(value("drain ratio", backlog.drain_ratio, "0 to 1"));
             }
-            if self.subscriptions_per_topic == 0 {
-                return Err(value("subscriptions per topic", 0, "at least 1 to drain a backlog"));
+            if self.subscriptions_per_topic == 0 || self.groups > 0 {
+                return Err(value(
+                    "subscriptions per topic",
+                    self.subscriptions_per_topic,
+                    "at least 1, and no group, to drain a backlog",
+                ));
             }
             if self.retention_bytes.is_some() {
                 return Err(value("backlog bytes", backlog.bytes, "none where retention would take it"));
@@ -206,10 +275,13 @@ impl Workload {
             partitions_per_topic: self.partitions_per_topic.min(20),
             producers_per_topic: self.producers_per_topic.min(4),
             consumers_per_subscription: self.consumers_per_subscription.min(4),
+            groups: self.groups.min(10),
+            members_per_group: self.members_per_group.min(4),
             spread: match self.spread {
                 Spread::KeysRoundRobin(keys) => Spread::KeysRoundRobin(keys.min(KEYS)),
                 Spread::KeysRandom(keys) => Spread::KeysRandom(keys.min(KEYS)),
-                other => other,
+                Spread::KeysZipf { keys, exponent } => Spread::KeysZipf { keys: keys.min(KEYS), exponent },
+                Spread::RoundRobin | Spread::Zipf(_) => self.spread,
             },
             rate: match self.rate {
                 Rate::PerSecond(rate) => Rate::PerSecond(rate.min(PER_SECOND)),

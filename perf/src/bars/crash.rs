@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 use super::rig::{MESSAGE_BYTES, Rig, all_serve};
 use super::{BarError, Judged, Limit};
 use crate::broker_process::BrokerProcess;
-use crate::driver::producer::Spread;
 use crate::driver::session::Topic;
+use crate::driver::spread::Spread;
 use crate::trial::{Findings, Trial, read_back};
-use crate::verify::{Acknowledged, Counts};
+use crate::verify::{Counts, Messages};
 use crate::workload::{Rate, Workload};
 
 /// A round's load before the kill: the time varies, so that the kill falls at different moments of the log's life.
-const LOAD_MS: [u64; 5] = [700, 1100, 1900, 900, 1500];
+pub(super) const LOAD_MS: [u64; 5] = [700, 1100, 1900, 900, 1500];
 const RATE: f64 = 20_000.0;
 
 /// Rounds of load, kill, restart; at the end everything acknowledged in any round is read back.
 pub(crate) fn measure_rounds(rig: &Rig) -> Result<Vec<Judged>, BarError> {
     let mut broker = rig.broker()?;
-    let mut kept: Vec<(Vec<Topic>, Acknowledged)> = Vec::new();
+    let mut kept: Vec<(Vec<Topic>, Messages)> = Vec::new();
     let mut slowest = Duration::ZERO;
     for round in 0..rig.rounds {
         let workload = Workload {

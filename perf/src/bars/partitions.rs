@@ -6,7 +6,7 @@ use super::pairs::{interleave, median};
 use super::rig::{MESSAGE_BYTES, Rig, WARMUP, rest, unique};
 use super::{BarError, Judged, Limit};
 use crate::broker_process::BrokerProcess;
-use crate::driver::producer::Spread;
+use crate::driver::spread::Spread;
 use crate::trial::Trial;
 use crate::workload::{Rate, Workload};
 

@@ -9,6 +9,7 @@ use wire::{BatchHeader, BatchView, ErrorCode, FetchPartition, FetchRequest, Fram
 use super::DriverError;
 use super::link::{Link, Piece};
 use super::session::Partition;
+use crate::latency;
 use crate::verify::{Arrival, Delivered};
 
 /// Partitions named in one fetch: its body is encoded at each fetch, and the reply names them all.
@@ -160,7 +161,19 @@ impl Consumer {
     }
 }
 
+impl Subscription {
+    /// Nothing yet.
+    pub fn new(verify: bool) -> Subscription {
+        Subscription { delivered: verify.then(Delivered::default), messages: 0, bytes: 0 }
+    }
+}
+
 impl Inbox {
+    /// Nothing yet, for `subscriptions`.
+    pub fn new(subscriptions: Vec<Subscription>) -> Inbox {
+        Inbox { subscriptions, end_to_end: latency::histogram(), measured: 0..0, refused: 0 }
+    }
+
     /// Takes whole batches of a partition; returns the offset after them.
     fn take(
         &mut self,
@@ -170,7 +183,6 @@ impl Inbox {
         mut next: Offset,
         now_ns: u64,
     ) -> Result<Offset, String> {
-        let subscription = &mut self.subscriptions[subscription];
         while !batches.is_empty() {
             let header = BatchHeader::decode(batches).map_err(|error| error.to_string())?;
             let Some((batch, rest)) = batches.split_at_checked(header.total_length()) else {
@@ -182,8 +194,8 @@ impl Inbox {
             if header.payload_kind != PayloadKind::Records {
                 continue;
             }
-            let Some(delivered) = &mut subscription.delivered else {
-                subscription.messages += u64::from(header.record_count);
+            let Some(delivered) = &mut self.subscriptions[subscription].delivered else {
+                self.subscriptions[subscription].messages += u64::from(header.record_count);
                 continue;
             };
             let Ok(view) = BatchView::new(batch) else {
@@ -195,20 +207,30 @@ impl Inbox {
                 if record.offset < from {
                     continue;
                 }
-                match delivered.receive(partition, record.value.unwrap_or_default()) {
-                    Arrival::Whole(stamp) => {
-                        subscription.messages += 1;
-                        if self.measured.contains(&stamp.intended_ns) {
-                            self.end_to_end.saturating_record(now_ns.saturating_sub(stamp.intended_ns));
-                        }
-                    }
-                    // It stands for one that was waited for.
-                    Arrival::Damaged => subscription.messages += 1,
-                    Arrival::Again => {}
-                }
+                self.receive(subscription, partition, record.value.unwrap_or_default(), now_ns);
             }
         }
         Ok(next)
+    }
+
+    /// A message arrived for a subscription.
+    pub fn receive(&mut self, subscription: usize, partition: u32, message: &[u8], now_ns: u64) {
+        let subscription = &mut self.subscriptions[subscription];
+        let Some(delivered) = &mut subscription.delivered else {
+            subscription.messages += 1;
+            return;
+        };
+        match delivered.receive(partition, message) {
+            Arrival::Whole(stamp) => {
+                subscription.messages += 1;
+                if self.measured.contains(&stamp.intended_ns) {
+                    self.end_to_end.saturating_record(now_ns.saturating_sub(stamp.intended_ns));
+                }
+            }
+            // It stands for one that was waited for.
+            Arrival::Damaged => subscription.messages += 1,
+            Arrival::Again(_) => {}
+        }
     }
 
     /// Messages received by all subscriptions.

@@ -10,6 +10,7 @@ use super::consumer::{Consumer, Inbox};
 use super::link::Link;
 use super::poll::Poll;
 use super::producer::{Books, ProduceCounts, Producer};
+use crate::groups::Groups;
 use crate::latency::{self, Latencies};
 use crate::process;
 use hdrhistogram::Histogram;
@@ -25,6 +26,9 @@ const PORTION_BYTES_MAX: usize = 256 * 1024;
 /// to wake, most of all that of a virtual machine. Only where the broker can have another CPU.
 const SPIN_NS: u64 = 100_000;
 
+/// How often a run that ends looks whether the groups have received everything.
+const GROUPS_LOOK_NS: u64 = 5_000_000;
+
 /// What an event loop drives.
 #[derive(Debug)]
 pub struct Load {
@@ -34,11 +38,13 @@ pub struct Load {
     pub producers: Vec<Producer>,
     /// Consumers.
     pub consumers: Vec<Consumer>,
+    /// Consumer groups, which read on a thread of their own.
+    pub groups: Option<Groups>,
     /// Books of the producers.
     pub books: Books,
     /// Books of the consumers.
     pub inbox: Inbox,
-    /// How many subscriptions receive each message.
+    /// How many subscriptions and groups receive each message.
     pub copies: u64,
 }
 
@@ -77,6 +83,7 @@ enum Owner {
 struct Mark {
     at_ns: u64,
     idle_ns: u64,
+    members_cpu: Duration,
     counts: ProduceCounts,
     consumed: u64,
 }
@@ -153,6 +160,9 @@ impl Engine<'_> {
         if self.schedule.backlog.is_some() {
             measured = warmup_ns..u64::MAX;
         }
+        if let Some(groups) = &self.load.groups {
+            groups.begin(self.zero);
+        }
         self.set_measured(measured.clone());
         let (mut begin, mut begin_backlog, mut begin_unanswered) = (None, 0, 0);
         let mut drain_started_ns = None;
@@ -223,6 +233,8 @@ impl Engine<'_> {
             unanswered: begin_unanswered..end_unanswered,
             backlog: begin_backlog..end_backlog,
             unsettled,
+            members_busy: (end.members_cpu - begin.members_cpu).as_nanos() as f64 / measured_ns.max(1) as f64,
+            groups: self.load.groups.map_or(Ok(Vec::new()), Groups::leave)?,
             busy: 1.0 - (end.idle_ns - begin.idle_ns) as f64 / measured_ns.max(1) as f64,
             drained_in,
             disconnected,
@@ -235,7 +247,11 @@ impl Engine<'_> {
     fn settle(&mut self, measured: &Range<u64>) -> Result<(), DriverError> {
         let end_ns = self.now_ns() + self.schedule.settle_max.as_nanos() as u64;
         self.consuming = true;
-        while self.unanswered() > 0 || (!self.load.consumers.is_empty() && self.backlog() > 0) {
+        if let Some(groups) = &self.load.groups {
+            groups.relent();
+        }
+        let any_reads = !self.load.consumers.is_empty() || self.load.groups.is_some();
+        while self.unanswered() > 0 || (any_reads && self.backlog() > 0) {
             let now_ns = self.now_ns();
             if now_ns >= end_ns {
                 break;
@@ -243,7 +259,8 @@ impl Engine<'_> {
             if now_ns >= self.second.at_ns + SECOND_NS {
                 self.close_second(now_ns, measured);
             }
-            self.turn(end_ns)?;
+            // What the groups receive does not wake this thread.
+            self.turn(end_ns.min(now_ns + GROUPS_LOOK_NS))?;
         }
         // What arrived since the last second's end.
         self.take_latencies();
@@ -253,6 +270,9 @@ impl Engine<'_> {
     fn set_measured(&mut self, measured: Range<u64>) {
         self.load_end_ns = measured.end;
         self.load.books.measured = measured.clone();
+        if let Some(groups) = &self.load.groups {
+            groups.measure(measured.clone());
+        }
         self.load.inbox.measured = measured;
     }
 
@@ -262,11 +282,17 @@ impl Engine<'_> {
 
     fn backlog(&self) -> u64 {
         // A message may reach its consumer before its producer reads the acknowledgement.
-        (self.load.books.counts.acked * self.load.copies).saturating_sub(self.load.inbox.messages())
+        (self.load.books.counts.acked * self.load.copies).saturating_sub(self.consumed())
+    }
+
+    /// Messages that subscriptions and groups have received.
+    fn consumed(&self) -> u64 {
+        self.load.inbox.messages() + self.load.groups.as_ref().map_or(0, Groups::messages)
     }
 
     fn mark(&self, at_ns: u64) -> Mark {
-        Mark { at_ns, idle_ns: self.idle_ns, counts: self.load.books.counts, consumed: self.load.inbox.messages() }
+        let members_cpu = self.load.groups.as_ref().map_or(Duration::ZERO, Groups::cpu);
+        Mark { at_ns, idle_ns: self.idle_ns, members_cpu, counts: self.load.books.counts, consumed: self.consumed() }
     }
 
     /// One turn: make what is due, send what may go, wait, receive.
@@ -354,7 +380,7 @@ impl Engine<'_> {
             let more = self.load.links[index].fill()?;
             self.make();
             let now_ns = self.now_ns();
-            let Load { links, producers, consumers, books, inbox, copies: _ } = &mut self.load;
+            let Load { links, producers, consumers, books, inbox, .. } = &mut self.load;
             let link = &mut links[index];
             let address = link.address();
             while let Some((header, frame)) = link.next_frame()? {
@@ -377,7 +403,10 @@ impl Engine<'_> {
     /// Adds the latest latencies to the run's and returns them.
     fn take_latencies(&mut self) -> (Latencies, Histogram<u64>) {
         let publish = std::mem::take(&mut self.load.books.latencies);
-        let end_to_end = std::mem::replace(&mut self.load.inbox.end_to_end, latency::histogram());
+        let mut end_to_end = std::mem::replace(&mut self.load.inbox.end_to_end, latency::histogram());
+        if let Some(groups) = &self.load.groups {
+            end_to_end.add(groups.take_latencies()).expect("all latency histograms have the same bounds");
+        }
         self.publish.add(&publish);
         self.end_to_end.add(&end_to_end).expect("all latency histograms have the same bounds");
         (publish, end_to_end)

@@ -317,7 +317,7 @@ impl Link {
         DriverError::Io { address: self.address.to_string(), operation, source }
     }
 
-    fn protocol(&self, reason: String) -> DriverError {
+    pub(crate) fn protocol(&self, reason: impl Into<String>) -> DriverError {
         DriverError::protocol(self.address, reason)
     }
 }

@@ -3,47 +3,23 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
-use serde::{Deserialize, Serialize};
 use wire::limits::PARTITIONS_PER_REQUEST_MAX;
-use wire::{Acks, ErrorCode, FrameHeader, ProducePartition, ProduceRequest, TimestampMs, encode_request, partition_for_key};
+use wire::{Acks, ErrorCode, FrameHeader, ProducePartition, ProduceRequest, TimestampMs, encode_request};
 
 use super::DriverError;
 use super::link::{Link, Piece};
 use super::session::Partition;
-use super::template::{KEY_BYTES, Templates, batch_count};
+use super::spread::{Chooser, Spread, key_bytes};
+use super::template::{Templates, batch_count};
 use crate::latency::Latencies;
 use crate::message::Stamp;
 use crate::plan::Plan;
-use crate::verify::Acknowledged;
+use crate::verify::Messages;
 
 /// How long a refused batch waits before it is sent again, in nanoseconds.
 const RETRY_DELAY_NS: u64 = 10_000_000;
 /// Bytes queued on a connection beyond which no further request is built: the socket is full, later batches would only be smaller.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
-
-/// Where messages go.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Spread {
-    /// One partition after the other, no keys.
-    #[default]
-    RoundRobin,
-    /// Keys one after the other out of so many; a key's partition is its hash's.
-    KeysRoundRobin(u32),
-    /// Keys at random out of so many.
-    KeysRandom(u32),
-    /// Partition n with a weight of 1 / (n + 1)^exponent: a few hot ones.
-    Zipf(f64),
-}
-
-impl Spread {
-    /// Whether messages have keys.
-    pub fn keyed(self) -> bool {
-        matches!(self, Spread::KeysRoundRobin(_) | Spread::KeysRandom(_))
-    }
-}
 
 /// How requests are made.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +119,7 @@ pub struct Books {
     /// Counters.
     pub counts: ProduceCounts,
     /// What was acknowledged, for the verifier; `None` when the run does not verify.
-    pub acknowledged: Option<Acknowledged>,
+    pub acknowledged: Option<Messages>,
     /// Latencies since the last second's end of messages due in `measured`.
     pub latencies: Latencies,
     /// Messages due in this time count.
@@ -163,64 +139,6 @@ pub struct Producer {
     delayed: Vec<(u64, usize)>,
     unanswered: u64,
     stopped: bool,
-}
-
-#[derive(Debug)]
-struct Chooser {
-    spread: Spread,
-    next: usize,
-    random: SmallRng,
-    /// Partition of each key.
-    key_lanes: Vec<u32>,
-    /// Sum of the weights up to each partition.
-    weights: Vec<f64>,
-}
-
-impl Chooser {
-    fn new(spread: Spread, lanes: usize, seed: u64) -> Chooser {
-        let keys = match spread {
-            Spread::KeysRoundRobin(keys) | Spread::KeysRandom(keys) => keys,
-            Spread::RoundRobin | Spread::Zipf(_) => 0,
-        };
-        let key_lanes = (0..keys).map(|key| partition_for_key(&key_bytes(key), lanes as u32).0).collect();
-        let mut sum = 0.0;
-        let weights = match spread {
-            Spread::Zipf(exponent) => (0..lanes)
-                .map(|lane| {
-                    sum += 1.0 / ((lane + 1) as f64).powf(exponent);
-                    sum
-                })
-                .collect(),
-            _ => Vec::new(),
-        };
-        // Producers start at different partitions, so that round robin does not move in step.
-        Chooser { spread, next: seed as usize, random: SmallRng::seed_from_u64(seed), key_lanes, weights }
-    }
-
-    fn choose(&mut self, lanes: usize) -> (usize, u32) {
-        self.next = self.next.wrapping_add(1);
-        match self.spread {
-            Spread::RoundRobin => (self.next % lanes, 0),
-            Spread::KeysRoundRobin(keys) => {
-                let key = (self.next % keys as usize) as u32;
-                (self.key_lanes[key as usize] as usize, key)
-            }
-            Spread::KeysRandom(keys) => {
-                let key = self.random.random_range(0..keys);
-                (self.key_lanes[key as usize] as usize, key)
-            }
-            Spread::Zipf(_) => {
-                let total = self.weights.last().copied().unwrap_or(1.0);
-                let point = self.random.random::<f64>() * total;
-                (self.weights.partition_point(|&sum| sum < point).min(lanes - 1), 0)
-            }
-        }
-    }
-}
-
-fn key_bytes(key: u32) -> [u8; KEY_BYTES] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    std::array::from_fn(|index| DIGITS[(key >> (28 - 4 * index) & 15) as usize])
 }
 
 impl Producer {
@@ -461,40 +379,5 @@ impl Producer {
     /// Links of its ports, in order.
     pub fn links(&self) -> impl Iterator<Item = usize> + '_ {
         self.ports.iter().map(|port| port.link)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_eight_hexadecimal_digits() {
-        assert_eq!(&key_bytes(0), b"00000000");
-        assert_eq!(&key_bytes(0xdead_beef), b"deadbeef");
-    }
-
-    #[test]
-    fn round_robin_visits_all_and_zipf_prefers_the_first() {
-        let mut even = Chooser::new(Spread::RoundRobin, 7, 3);
-        let mut skewed = Chooser::new(Spread::Zipf(1.0), 7, 3);
-        let (mut evenly, mut skewedly) = ([0; 7], [0; 7]);
-        for _ in 0..7000 {
-            evenly[even.choose(7).0] += 1;
-            skewedly[skewed.choose(7).0] += 1;
-        }
-        assert_eq!(evenly, [1000; 7]);
-        assert!(skewedly[0] > 2 * skewedly[2] && skewedly[6] > 100, "{skewedly:?}");
-    }
-
-    #[test]
-    fn a_key_has_one_partition() {
-        let mut keys = Chooser::new(Spread::KeysRoundRobin(100), 16, 0);
-        let mut partitions = HashMap::new();
-        for _ in 0..1000 {
-            let (lane, key) = keys.choose(16);
-            assert_eq!(*partitions.entry(key).or_insert(lane), lane);
-        }
-        assert_eq!(partitions.len(), 100);
     }
 }

@@ -3,8 +3,9 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use wire::{
-    AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, ErrorCode, HelloReply, ListOffsetsPartition, ListOffsetsRequest,
-    MetadataRequest, Offset, OffsetAt, PartitionIndex, TopicConfig, TopicConfigChanges, TopicId, limits,
+    AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, ErrorCode, HelloReply, ListOffsetsPartition,
+    ListOffsetsPartitionReply, ListOffsetsRequest, MetadataRequest, Offset, OffsetAt, PartitionIndex, TopicConfig,
+    TopicConfigChanges, TopicId, limits,
 };
 
 use super::DriverError;
@@ -158,6 +159,15 @@ impl Session {
         Ok(())
     }
 
+    /// The offset at `at` of one partition.
+    ///
+    /// # Errors
+    /// When the broker refuses.
+    pub fn offset(&mut self, topic: &Topic, partition: u32, at: OffsetAt) -> Result<Offset, DriverError> {
+        let wanted = ListOffsetsPartition { topic: topic.id, partition: PartitionIndex(partition), at };
+        Ok(self.list_offsets(vec![wanted])?[0])
+    }
+
     /// The offset at `at` of each partition, in the order of the partitions' numbers.
     ///
     /// # Errors
@@ -170,15 +180,22 @@ impl Session {
                 .iter()
                 .map(|partition| ListOffsetsPartition { topic: partition.topic, partition: partition.index, at })
                 .collect();
-            let reply = self.link.call(&ListOffsetsRequest { partitions: wanted })?;
-            for found in &reply.partitions {
-                if !found.error.is_none() {
-                    let operation = format!("offset of {}/{}", found.topic, found.partition);
-                    return Err(DriverError::Refused { operation, code: found.error, message: None });
-                }
-                offsets.push(found.offset);
-            }
+            offsets.extend(self.list_offsets(wanted)?);
         }
         Ok(offsets)
+    }
+
+    fn list_offsets(&mut self, partitions: Vec<ListOffsetsPartition>) -> Result<Vec<Offset>, DriverError> {
+        let wanted = partitions.len();
+        let reply = self.link.call(&ListOffsetsRequest { partitions })?;
+        if reply.partitions.len() != wanted {
+            return Err(self.link.protocol("a reply names other partitions than its request"));
+        }
+        let offset = |found: &ListOffsetsPartitionReply| {
+            let operation = || format!("offset of {}/{}", found.topic, found.partition);
+            let refused = || DriverError::Refused { operation: operation(), code: found.error, message: None };
+            if found.error.is_none() { Ok(found.offset) } else { Err(refused()) }
+        };
+        reply.partitions.iter().map(offset).collect()
     }
 }

@@ -16,7 +16,7 @@ use super::{Connection, PeerError};
 use crate::latency::Latencies;
 use crate::message::{HEAD_BYTES, Stamp};
 use crate::plan::{Arrival, Plan};
-use crate::verify::Acknowledged;
+use crate::verify::Messages;
 use crate::workload::Rate;
 
 /// The runtime's timer is as exact as this; nearer to the next message the clock is looked at again and again.
@@ -46,7 +46,7 @@ pub(super) struct Outcome {
     /// Of messages due in the measured time.
     pub(super) publish: Latencies,
     /// Over the whole run.
-    pub(super) acknowledged: Acknowledged,
+    pub(super) acknowledged: Messages,
 }
 
 impl Outcome {
@@ -108,7 +108,7 @@ impl Load {
             offered: 0,
             acked: 0,
             publish: Latencies::default(),
-            acknowledged: Acknowledged::default(),
+            acknowledged: Messages::default(),
         });
         let zero = Instant::now();
         let count = connections.len();

@@ -62,6 +62,12 @@ pub struct RunArgs {
     /// Consumers of each subscription; 0 for no subscription
     #[arg(long, value_name = "N")]
     pub(super) consumers: Option<u32>,
+    /// Consumer groups, each of which reads everything through the client; they take the place of consumers unless --consumers is given
+    #[arg(long, value_name = "N")]
+    pub(super) groups: Option<u32>,
+    /// Members that share the partitions of each group
+    #[arg(long, value_name = "N")]
+    pub(super) members: Option<u32>,
     /// How long a batch waits to become larger, in microseconds
     #[arg(long, value_name = "US")]
     pub(super) linger_us: Option<u64>,
@@ -124,6 +130,11 @@ pub(super) fn workload(args: &RunArgs) -> Result<(Workload, String), RunError> {
     workload.topics = args.topics.unwrap_or(workload.topics);
     workload.partitions_per_topic = args.partitions.unwrap_or(workload.partitions_per_topic);
     workload.producers_per_topic = args.producers.unwrap_or(workload.producers_per_topic);
+    if let Some(groups) = args.groups {
+        workload.groups = groups;
+        workload.subscriptions_per_topic = if groups > 0 { 0 } else { workload.subscriptions_per_topic };
+    }
+    workload.members_per_group = args.members.unwrap_or(workload.members_per_group);
     if let Some(consumers) = args.consumers {
         workload.consumers_per_subscription = consumers;
         workload.subscriptions_per_topic = if consumers == 0 { 0 } else { workload.subscriptions_per_topic.max(1) };
@@ -131,6 +142,7 @@ pub(super) fn workload(args: &RunArgs) -> Result<(Workload, String), RunError> {
     if args.null {
         // A null sink has nothing to consume.
         workload.subscriptions_per_topic = 0;
+        workload.groups = 0;
         workload.backlog = None;
     }
     if let Some(linger_us) = args.linger_us {

@@ -28,7 +28,9 @@ pub(super) fn text(report: &Report<'_>) -> String {
     if !report.findings.end_to_end.is_empty() {
         row("end to end", Percentiles::of(&report.findings.end_to_end).line());
     }
-    row("generator", format!("{:.0} % busy", figures.generator_busy * 100.0));
+    let members =
+        if figures.members_busy > 0.0 { format!(", group members {:.0} %", figures.members_busy * 100.0) } else { String::new() };
+    row("generator", format!("{:.0} % busy{members}", figures.generator_busy * 100.0));
     let refusal = figures.last_refusal.as_ref().map(|text| format!(" (last: {text})")).unwrap_or_default();
     row(
         "errors",
@@ -37,6 +39,11 @@ pub(super) fn text(report: &Report<'_>) -> String {
             figures.failed, figures.retried, figures.fetches_refused
         ),
     );
+    if figures.failed_in_groups > 0 {
+        let text =
+            format!("{} deliveries failed, {} messages became dead letters", figures.failed_in_groups, figures.dead_letters);
+        row("groups", text);
+    }
     row(
         "backlog",
         format!(

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use perf::driver::producer::{Requests, Spread};
+use perf::driver::producer::Requests;
+use perf::driver::spread::Spread;
 use perf::mock::{Behaviour, Fault, Mock};
 use perf::trial::{Findings, Trial, read_back};
 use perf::verify::Counts;

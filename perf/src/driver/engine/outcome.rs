@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 
 use super::super::consumer::Inbox;
 use super::super::producer::{Books, ProduceCounts};
+use crate::groups::Book;
 use crate::latency::Latencies;
 
 /// One second of a run.
@@ -63,6 +64,10 @@ pub struct Outcome {
     pub unsettled: u64,
     /// Share of the measured time in which the event loop had something to do: near 1, it is the limit and not the broker.
     pub busy: f64,
+    /// CPU time of the thread of all groups' members, as a share of the measured time.
+    pub members_busy: f64,
+    /// What each group received.
+    pub groups: Vec<Book>,
     /// Time in which a backlog was drained.
     pub drained_in: Option<Duration>,
     /// Why the connection broke, in a run that expected it.
