@@ -59,3 +59,20 @@ fn groups_take_every_message_and_their_latencies_are_recorded() {
         assert!(log.contains(tag), "{tag} is missing: {log}");
     }
 }
+
+/// Bars whose figures are counts hold on any machine, however busy it is; how long a lookup takes is not looked at.
+#[test]
+fn bars_that_count_pass_in_small() {
+    let results = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_corelane"))
+        .args(["perf", "bars", "--quick", "--only", "time-lookup,idempotent-crash", "--data-dir", env!("CARGO_TARGET_TMPDIR")])
+        .arg("--results")
+        .arg(results.path())
+        .output()
+        .expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for figure in ["time-lookup-read", "time-lookup-order", "idempotent-crash", "idempotent-crash-gaps"] {
+        let passes = |line: &str| line.split_whitespace().take(2).eq(["pass", figure]);
+        assert!(text.lines().any(passes), "{figure}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

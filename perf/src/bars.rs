@@ -8,17 +8,24 @@
 //! The broker is a process of its own on the last CPU, its housekeeping beside the client on the first.
 
 mod crash;
+mod drain;
+mod end_to_end;
+mod fill;
 mod generator;
+mod idempotent;
 mod large_message;
 mod latency;
 mod memory;
 mod pairs;
+mod parked;
 mod partitions;
 mod produce;
 mod readers;
 mod retention;
 mod rig;
 mod shards;
+mod time_lookup;
+mod under_load;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -52,6 +59,9 @@ pub struct BarsArgs {
     /// Rounds of kill -9
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Size of the log in which times are looked up, in 10^9 bytes
+    #[arg(long, value_name = "GB", default_value_t = 10.0)]
+    log_gb: f64,
     /// One short pair of each, a tenth of the partitions: shows that everything works, and measures nothing
     #[arg(long)]
     quick: bool,
@@ -62,6 +72,8 @@ pub struct BarsArgs {
     #[arg(long, value_name = "DIR", default_value = "perf/results")]
     results: PathBuf,
 }
+
+const LOG_BYTES_QUICK: u64 = 64 << 20;
 
 /// A bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -81,17 +93,27 @@ pub enum Bar {
     Latency,
     /// Publish p99 at 50 % load with retention deleting / without
     Retention,
+    /// Producers at 50 % beside a cold consumer: publish p99 / without; its rate / a file read and sent beside them
+    Drain,
+    /// End-to-end p99 at 50 % load with a consumer group, and the same / publish p99
+    EndToEnd,
+    /// End-to-end p99 of other keys while one key is parked / without
+    Parked,
+    /// The offset for a timestamp in a log of --log-gb: p99, bytes read from the disk for it
+    TimeLookup,
     /// Half the requests on the wrong shard / none
     WrongShard,
     /// 10 MiB go through, one byte more is refused and the connection goes on
     LargeMessage,
     /// kill -9 under load: lost, duplicated, wrong
     Crash,
+    /// kill -9 under idempotent producers that go on: duplicates, gaps
+    IdempotentCrash,
     /// kill -9 with 10,000 partitions under load: time until all of them answer
     Restart,
 }
 
-const ALL: [Bar; 11] = [
+const ALL: [Bar; 16] = [
     Bar::Generator,
     Bar::Produce,
     Bar::Readers,
@@ -99,9 +121,14 @@ const ALL: [Bar; 11] = [
     Bar::Memory,
     Bar::Latency,
     Bar::Retention,
+    Bar::Drain,
+    Bar::EndToEnd,
+    Bar::Parked,
+    Bar::TimeLookup,
     Bar::WrongShard,
     Bar::LargeMessage,
     Bar::Crash,
+    Bar::IdempotentCrash,
     Bar::Restart,
 ];
 
@@ -257,6 +284,7 @@ fn rig(args: &BarsArgs) -> Rig {
         pairs: if args.quick { 1 } else { args.pairs },
         time: if args.quick { Duration::from_millis(500) } else { Duration::from_secs_f64(args.seconds.max(0.1)) },
         rounds: if args.quick { 1 } else { args.rounds },
+        log_bytes: if args.quick { LOG_BYTES_QUICK } else { (args.log_gb * 1e9) as u64 },
         many_topics: if args.quick { 1 } else { 10 },
         cpus: crate::limits::Sides::of_machine(),
     }
@@ -271,9 +299,14 @@ fn measure(bar: Bar, rig: &mut Rig) -> Result<Vec<Judged>, BarError> {
         Bar::Memory => memory::measure(rig),
         Bar::Latency => latency::measure(rig),
         Bar::Retention => retention::measure(rig),
+        Bar::Drain => drain::measure(rig),
+        Bar::EndToEnd => end_to_end::measure(rig),
+        Bar::Parked => parked::measure(rig),
+        Bar::TimeLookup => time_lookup::measure(rig),
         Bar::WrongShard => shards::measure(rig),
         Bar::LargeMessage => large_message::measure(rig),
         Bar::Crash => crash::measure_rounds(rig),
+        Bar::IdempotentCrash => idempotent::measure(rig),
         Bar::Restart => crash::measure_restart(rig),
     }
 }

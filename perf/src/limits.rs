@@ -10,6 +10,7 @@
 //!
 //! The bars divide the broker's figures by these, taken in turn with them.
 
+pub mod cold_send;
 pub mod disk;
 pub mod fan_out;
 pub mod memory;
@@ -75,8 +76,8 @@ pub enum LimitError {
         /// What happened.
         source: std::io::Error,
     },
-    /// A write was short: the disk is full or the file is not what it should be.
-    #[error("{operation}: {done} of {wanted} bytes were written")]
+    /// A read or a write was short: the disk is full or the file is not what it should be.
+    #[error("{operation}: {done} of {wanted} bytes were done")]
     Short {
         /// What we wanted.
         operation: String,

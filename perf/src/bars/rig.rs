@@ -38,6 +38,8 @@ pub(crate) struct Rig {
     pub(crate) pairs: u32,
     pub(crate) time: Duration,
     pub(crate) rounds: u32,
+    /// Bytes of the log in which times are looked up.
+    pub(crate) log_bytes: u64,
     /// Topics of 1000 partitions where many are wanted.
     pub(crate) many_topics: u32,
     pub(crate) cpus: Sides,

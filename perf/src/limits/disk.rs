@@ -182,12 +182,12 @@ struct Writes {
     done: u64,
 }
 
-fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: buffers and file outlive every operation, because `write` returns only when none is in flight.
+pub(super) fn push(ring: &mut IoUring, entry: &squeue::Entry) {
+    // SAFETY: buffers and file outlive every operation, because those who push return only when none is in flight.
     unsafe { ring.submission().push(entry) }.expect("the ring has room for every slot and a sync");
 }
 
-fn wait(ring: &mut IoUring) -> Result<(), LimitError> {
+pub(super) fn wait(ring: &mut IoUring) -> Result<(), LimitError> {
     loop {
         match ring.submit_and_wait(1) {
             Ok(_) => return Ok(()),
@@ -206,7 +206,7 @@ fn finish(ring: &mut IoUring, mut in_flight: usize) -> Result<(), LimitError> {
     Ok(())
 }
 
-fn check(result: i32, wanted: usize, operation: &str) -> Result<(), LimitError> {
+pub(super) fn check(result: i32, wanted: usize, operation: &str) -> Result<(), LimitError> {
     match usize::try_from(result) {
         Ok(done) if done == wanted => Ok(()),
         Ok(done) => Err(LimitError::Short { operation: operation.to_owned(), done, wanted }),
