@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A reply leaves only when everything that the core decided before it is on stable storage.
+//! - A reply leaves only when everything that the core decided before it is on stable storage; that to a heartbeat, when that of its group's
+//!   members is.
 //! - The records of one event stand in one batch.
 //! - The log of a coordinator starts at or before the beginning of its last whole snapshot.
 
@@ -26,6 +27,7 @@ mod request;
 mod route;
 mod snapshot;
 mod topic;
+mod unwritten;
 mod view;
 mod writer;
 

@@ -100,7 +100,7 @@ pub(crate) fn append_all(
     let length = batches.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     let is_produced = batches.iter().any(|(header, _)| header.producer_id != ProducerId::NONE);
     if !is_produced {
-        shard.admit(length)?;
+        shard.admit(length, partition.uses_reserve.get())?;
     }
     let mut inner = partition.inner.borrow_mut();
     if inner.deleted {
@@ -120,7 +120,7 @@ pub(crate) fn append_all(
             }
         };
         // A duplicate takes no room, so that only what is new has to wait for it.
-        shard.admit(length)?;
+        shard.admit(length, partition.uses_reserve.get())?;
         Some((place, now_ms))
     } else {
         None

@@ -67,7 +67,8 @@ pub struct LogOptions {
     pub relaxed_flush_ms_max: u64,
     /// Segment files held open.
     pub open_files_max: usize,
-    /// Below this much free space on the disk appends are refused ([`crate::AppendError::DiskFull`]).
+    /// Below this much free space on the disk appends are refused ([`crate::AppendError::DiskFull`]), below half of it also those to partitions
+    /// that may use the reserve ([`crate::PartitionLog::use_space_reserve`]).
     pub free_bytes_min: u64,
     /// Above this much free space appends are accepted again.
     pub free_bytes_resume: u64,
@@ -120,6 +121,11 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
+    /// What is left of the space below the lower mark when nothing is taken any more.
+    pub(crate) fn free_bytes_reserved(&self) -> u64 {
+        self.free_bytes_min / 2
+    }
+
     /// Write-ahead files at a time, without the one kept in reserve for structural records.
     pub(crate) fn wal_files_max(&self) -> usize {
         usize::try_from(self.wal_bytes_max / self.wal_file_bytes).unwrap_or(usize::MAX)

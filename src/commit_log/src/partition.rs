@@ -48,6 +48,8 @@ pub(crate) struct Partition {
     pub(crate) removing: Cell<bool>,
     /// A pass of compaction makes files in its folder.
     pub(crate) compacting: Cell<bool>,
+    /// Its appends are accepted below the lower mark of free space.
+    pub(crate) uses_reserve: Cell<bool>,
 }
 
 // Ten thousand partitions at rest cost a few MiB, and none of it is on the heap but what their segments and epochs need.
@@ -63,6 +65,7 @@ impl Partition {
             trimming: Cell::new(false),
             removing: Cell::new(false),
             compacting: Cell::new(false),
+            uses_reserve: Cell::new(false),
         })
     }
 }

@@ -136,6 +136,12 @@ impl PartitionLog {
         retention::retain(&self.shard, &self.partition, retention, now_ms).await
     }
 
+    /// Lets appends go on while the disk is full for other partitions, as long as half of [`crate::LogOptions::free_bytes_min`] is left. For
+    /// the little that must be written so that space can be made.
+    pub fn use_space_reserve(&self) {
+        self.partition.uses_reserve.set(true);
+    }
+
     /// Changes the partition's settings from now on.
     pub async fn alter(&self, options: PartitionOptions) -> Result<(), LogFailed> {
         self.shard.alter(&self.partition, options).await

@@ -144,13 +144,13 @@ impl Shard {
         }
     }
 
-    /// Whether an append of `bytes` may enter the queue.
-    pub(crate) fn admit(&self, bytes: u64) -> Result<(), AppendError> {
+    /// Whether an append of `bytes` may enter the queue; one that `uses_reserve` also when the disk is full for others.
+    pub(crate) fn admit(&self, bytes: u64, uses_reserve: bool) -> Result<(), AppendError> {
         let refused = if let Some(failed) = self.failure.get() {
             AppendError::Failed(failed)
         } else if self.closing.get() {
             AppendError::Closing
-        } else if self.disk_full.get() {
+        } else if self.disk_full.get() && !(uses_reserve && self.free_bytes.get() >= self.options.free_bytes_reserved()) {
             AppendError::DiskFull { free_bytes: self.free_bytes.get() }
         } else if self.queue_full(bytes) {
             AppendError::Full { queued_bytes: self.queue_bytes.get() }

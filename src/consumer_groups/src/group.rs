@@ -8,6 +8,7 @@ use crate::ids::{GroupId, MemberId};
 use crate::membership::Membership;
 use crate::now::Now;
 use crate::offsets::Offsets;
+use crate::outcome::Outcome;
 use crate::retry::{GroupRetries, RetryEntry, RetryLimits, RetryOutcome};
 use crate::state::{GroupValue, RetentionValue, StateError, StateKey, StatePart, StateRecord, StateValue};
 
@@ -118,8 +119,13 @@ impl Group {
     }
 
     /// Writes what has changed as records: whole values, and tombstones of what is gone.
-    pub(crate) fn write_changes(&mut self, id: &GroupId, changes: &crate::membership::Changes, records: &mut Vec<StateRecord>) {
-        if std::mem::take(&mut self.is_changed) || changes.epoch {
+    pub(crate) fn write_changes(&mut self, id: &GroupId, changes: &crate::membership::Changes, outcome: &mut Outcome) {
+        let Outcome { records, memberships, .. } = outcome;
+        let is_group_changed = std::mem::take(&mut self.is_changed) || changes.epoch;
+        if is_group_changed || !changes.members.is_empty() {
+            memberships.push(id.clone());
+        }
+        if is_group_changed {
             records.push(self.record(id, StatePart::Group));
         }
         records.extend(changes.members.iter().map(|member| self.record(id, StatePart::Member(member.as_str().to_owned()))));

@@ -5,6 +5,7 @@ use wire::{
     GroupHeartbeatReply, ListGroupsReply, SettleReply, TakeRetriesReply,
 };
 
+use crate::ids::GroupId;
 use crate::retry::RetryAction;
 use crate::state::StateRecord;
 
@@ -18,7 +19,10 @@ pub struct Token(pub u64);
 pub struct Outcome {
     /// State to append. Those of one event belong into one batch: a crash must leave all or none of them.
     pub records: Vec<StateRecord>,
-    /// Replies, to be held back until all records so far are durable.
+    /// Groups of whose members there are records among them.
+    pub memberships: Vec<GroupId>,
+    /// Replies, to be held back until all records so far are durable. That to a heartbeat says nothing of what else a group knows: it may leave
+    /// as soon as the records about the group's members ([`Outcome::memberships`]) are.
     pub replies: Vec<(Token, Reply)>,
     /// What to do for dead letters, to be held back like a reply; each is reported by [`crate::Event::Retry`]. After a start they come again.
     pub retry_actions: Vec<RetryAction>,

@@ -96,7 +96,11 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key("log", "wal_file_bytes", "size of one write-ahead log file"),
     key("log", "wal_bytes_max", "write-ahead log of one shard; bounds replay after a crash"),
-    key("log", "free_bytes_min", "below this much free disk producers get \"disk full\", reads go on"),
+    key(
+        "log",
+        "free_bytes_min",
+        "below this much free disk producers get \"disk full\", reads go on, and groups down to half of it",
+    ),
     key("log", "free_bytes_resume", "above this much free disk producers are let in again"),
     key("log", "relaxed_within", "messages of relaxed topics are on stable storage within this time"),
     key("log", "producers_kept", "an idempotent producer that appends nothing to a partition for this long is forgotten there"),

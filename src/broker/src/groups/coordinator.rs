@@ -1,10 +1,12 @@
 //! One coordinator: the core, who waits for its replies, and what the writer has still to append.
 
-use super::dead_letter::{self, Origin};
+use super::{
+    dead_letter::{self, Origin},
+    unwritten::{Unit, Unwritten},
+};
 use crate::{admission::within, partition::Partition, shard::Shard};
 use consumer_groups::{
-    Coordinator as Core, Event, GroupId, GroupStanding, Now, Options, Outcome, Reply, Request, StateRecord, Token,
-    retry::RetryAction,
+    Coordinator as Core, Event, GroupId, GroupStanding, Now, Options, Outcome, Reply, Request, Token, retry::RetryAction,
 };
 use futures_util::future::select;
 use hashbrown::HashMap;
@@ -33,8 +35,8 @@ pub(crate) struct Coordinator {
     /// Told when the state has been read back, or cannot be.
     loaded: Notify,
     next_token: Cell<u64>,
-    waiting: RefCell<HashMap<Token, OneshotSender<Reply>>>,
-    unwritten: RefCell<VecDeque<Unit>>,
+    waiting: RefCell<HashMap<Token, Waiter>>,
+    unwritten: Unwritten,
     /// There is something to write, or the end has come.
     pub(super) work: Notify,
     wake_at_ms: Cell<Option<u64>>,
@@ -57,14 +59,11 @@ enum Phase {
     Ended(ErrorCode),
 }
 
-/// What one event led to: its records become durable together, before its replies leave.
-#[derive(Debug, Default)]
-pub(super) struct Unit {
-    pub(super) records: Vec<StateRecord>,
-    replies: Vec<(Token, Reply)>,
-    actions: Vec<RetryAction>,
-    /// Told when the records are durable.
-    pub(super) written: Option<OneshotSender<()>>,
+/// Who waits for the reply to a request.
+#[derive(Debug)]
+struct Waiter {
+    group: GroupId,
+    sender: OneshotSender<Result<Reply, ErrorCode>>,
 }
 
 impl Coordinator {
@@ -83,7 +82,7 @@ impl Coordinator {
             loaded: Notify::new(),
             next_token: Cell::new(0),
             waiting: RefCell::default(),
-            unwritten: RefCell::default(),
+            unwritten: Unwritten::default(),
             work: Notify::new(),
             wake_at_ms: Cell::new(None),
             timer: Notify::new(),
@@ -122,7 +121,7 @@ impl Coordinator {
         }
         // Dropped outside of the borrows: senders wake those who wait.
         drop(self.waiting.take());
-        drop(self.unwritten.take());
+        drop(self.unwritten.clear());
         self.loaded.notify_waiters();
         self.work.notify_waiters();
         self.timer.notify_waiters();
@@ -136,7 +135,8 @@ impl Coordinator {
     /// Asks for a reply and waits until it may be sent. Dropped before that, nobody waits any more, and the core is told.
     ///
     /// # Errors
-    /// There is none: the state is still being read after [`LOAD_WAIT`], or its storage failed.
+    /// There is none: the state is still being read after [`LOAD_WAIT`], too much waits to be written, or the storage is full or failed. What
+    /// was asked for may have been done.
     pub(super) async fn ask(&self, shard: &Rc<Shard>, request: Request) -> Result<Reply, ErrorCode> {
         if self.phase.get() == Phase::Loading {
             let _loaded = within(LOAD_WAIT, self.loaded.notified()).await;
@@ -146,16 +146,17 @@ impl Coordinator {
             Phase::Loading => return Err(ErrorCode::CoordinatorLoading),
             Phase::Ended(code) => return Err(code),
         }
+        self.unwritten.admit(&request)?;
         let token = Token(self.next_token.replace(self.next_token.get() + 1));
         let (sender, receiver) = oneshot();
-        self.waiting.borrow_mut().insert(token, sender);
+        self.waiting.borrow_mut().insert(token, Waiter { group: GroupId::from(request.group()), sender });
         let waiting = Waiting { coordinator: self, shard, token };
         self.tell(shard, Event::Request { token, request });
         let reply = receiver.await;
         drop(waiting);
-        reply.map_err(|_| match self.phase.get() {
-            Phase::Ended(code) => code,
-            Phase::Loading | Phase::Serving => ErrorCode::ShuttingDown,
+        reply.unwrap_or_else(|_| match self.phase.get() {
+            Phase::Ended(code) => Err(code),
+            Phase::Loading | Phase::Serving => Err(ErrorCode::ShuttingDown),
         })
     }
 
@@ -167,12 +168,32 @@ impl Coordinator {
         }
         let mut outcome = Outcome::default();
         self.core.borrow_mut().handle(now(), &*shard.topics.borrow(), event, &mut outcome);
-        let Outcome { records, replies, retry_actions: actions, wake_at_ms } = outcome;
+        let Outcome { records, memberships, replies, retry_actions: actions, wake_at_ms } = outcome;
         if self.wake_at_ms.replace(wake_at_ms) != wake_at_ms {
             self.timer.notify_waiters();
         }
+        let (ready, replies) = replies.into_iter().partition(|(token, reply)| self.is_ready(*token, reply, &memberships));
+        self.send(ready);
         if !records.is_empty() || !replies.is_empty() || !actions.is_empty() {
-            self.write(Unit { records, replies, actions, written: None });
+            self.write(Unit { records, memberships, replies, actions, written: None });
+        }
+    }
+
+    /// Whether a reply waits for nothing that is still to be written. `memberships` are written with it.
+    fn is_ready(&self, token: Token, reply: &Reply, memberships: &[GroupId]) -> bool {
+        matches!(reply, Reply::Heartbeat(_))
+            && self.waiting.borrow().get(&token).is_some_and(|waiter| {
+                !memberships.contains(&waiter.group) && !self.unwritten.changes_members_of(waiter.group.as_str())
+            })
+    }
+
+    fn send(&self, replies: Vec<(Token, Reply)>) {
+        for (token, reply) in replies {
+            let waiter = self.waiting.borrow_mut().remove(&token);
+            if let Some(waiter) = waiter {
+                // Who asked may be gone with its connection.
+                let _gone = waiter.sender.send(Ok(reply));
+            }
         }
     }
 
@@ -188,34 +209,31 @@ impl Coordinator {
 
     /// Queues a unit behind all others.
     pub(super) fn write(&self, unit: Unit) {
-        self.unwritten.borrow_mut().push_back(unit);
+        self.unwritten.push(unit);
         self.work.notify_waiters();
     }
 
-    /// The units that go into the next batch: as many as stay within `bytes_max`, and at least one.
+    /// The units that go into the next batch: see [`Unwritten::take`].
     pub(super) fn take_units(&self, bytes_max: usize) -> Vec<Unit> {
-        let mut unwritten = self.unwritten.borrow_mut();
-        let mut taken = Vec::new();
-        let mut bytes = 0;
-        while let Some(unit) = unwritten.front() {
-            bytes += unit.bytes();
-            if !taken.is_empty() && bytes > bytes_max {
-                break;
+        self.unwritten.take(bytes_max)
+    }
+
+    /// The log has no room for the units that were taken, nor for those behind them: who waits for them is told so.
+    pub(super) fn disk_full(&self, taken: &mut [Unit]) {
+        for token in self.unwritten.disk_full(taken) {
+            let waiter = self.waiting.borrow_mut().remove(&token);
+            if let Some(waiter) = waiter {
+                // Who asked may be gone with its connection.
+                let _gone = waiter.sender.send(Err(ErrorCode::DiskFull));
             }
-            taken.extend(unwritten.pop_front());
         }
-        taken
     }
 
     /// Sends the replies of a unit, carries out its actions, and tells whoever waits for it. Everything before it, and itself, is durable.
     pub(super) fn written(self: &Rc<Self>, shard: &Rc<Shard>, unit: Unit) {
-        for (token, reply) in unit.replies {
-            let sender = self.waiting.borrow_mut().remove(&token);
-            if let Some(sender) = sender {
-                // Who asked may be gone with its connection.
-                let _gone = sender.send(reply);
-            }
-        }
+        self.unwritten.disk_has_room();
+        self.unwritten.written(&unit);
+        self.send(unit.replies);
         unit.actions.into_iter().for_each(|action| dead_letter::carry_out(shard, self, action));
         if let Some(written) = unit.written {
             // A snapshot that waits may have ended.
@@ -240,17 +258,6 @@ impl Coordinator {
             }
             let _either = select(pin!(changed), pin!(clock::sleep(Duration::from_millis(wait_ms)))).await;
         }
-    }
-}
-
-impl Unit {
-    /// Records alone.
-    pub(super) fn of(records: Vec<StateRecord>, written: Option<OneshotSender<()>>) -> Unit {
-        Unit { records, written, ..Unit::default() }
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.records.iter().map(|record| record.key.len() + record.value.as_ref().map_or(0, Vec::len)).sum()
     }
 }
 

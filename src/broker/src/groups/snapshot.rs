@@ -1,7 +1,7 @@
 //! Snapshot, then trim: all state is written anew, and when that is durable the log starts where it began. So the log of a coordinator
 //! stays within a multiple of its state, and is read back fast.
 
-use super::coordinator::{Coordinator, Unit};
+use super::{Coordinator, unwritten::Unit};
 use shards::sync::oneshot;
 use std::rc::Rc;
 

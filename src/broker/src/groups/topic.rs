@@ -38,6 +38,8 @@ pub(super) async fn partitions(shard: &Rc<Shard>) -> Result<u32, Refusal> {
 
 /// Begins to serve a partition of the internal topic that this shard owns.
 pub(crate) fn serve(shard: &Rc<Shard>, partition: &Rc<Partition>) {
+    // Groups go on at a full disk, so that consumers catch up and what they have read can be deleted.
+    partition.log.use_space_reserve();
     let coordinator = Coordinator::new(shard, Rc::clone(partition));
     let before = shard.coordinators.borrow_mut().insert(partition.key.partition, Rc::clone(&coordinator));
     assert!(before.is_none(), "a partition has one coordinator");
@@ -68,9 +70,6 @@ pub(crate) fn changed(shard: &Rc<Shard>, topic: &Arc<Topic>) {
 
 /// A topic was deleted.
 pub(crate) fn deleted(shard: &Rc<Shard>, topic: &Arc<Topic>) {
-    if topic.name == GROUPS_TOPIC {
-        shard.coordinators.take().into_values().for_each(|coordinator| coordinator.end(ErrorCode::CoordinatorLoading));
-    }
     for coordinator in all(shard) {
         coordinator.tell(shard, Event::TopicDeleted { id: topic.id, name: topic.name.clone() });
     }

@@ -1,11 +1,7 @@
 //! The writer of a coordinator: its records into its partition, group after group of units, and the replies after them.
 
-use super::coordinator::{Coordinator, Unit};
-use crate::{
-    ack,
-    partition::{LEADER_EPOCH, Partition},
-    shard::Shard,
-};
+use super::{Coordinator, unwritten::Unit};
+use crate::{ack, partition::LEADER_EPOCH, shard::Shard};
 use commit_log::AppendError;
 use shards::{buffer::Shared, clock};
 use std::{rc::Rc, time::Duration};
@@ -24,7 +20,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(super) async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>) {
     loop {
         let work = coordinator.work.notified();
-        let units = coordinator.take_units(BATCH_BYTES_TARGET);
+        let mut units = coordinator.take_units(BATCH_BYTES_TARGET);
         if coordinator.has_ended() {
             return;
         }
@@ -32,7 +28,7 @@ pub(super) async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>) {
             work.await;
             continue;
         }
-        if let Err(code) = append(&shard, coordinator.partition(), &units).await {
+        if let Err(code) = append(&shard, &coordinator, &mut units).await {
             return coordinator.end(code);
         }
         let bytes: usize = units.iter().map(Unit::bytes).sum();
@@ -43,7 +39,8 @@ pub(super) async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>) {
 }
 
 /// Appends the records of all units and waits until they are on stable storage. While the log takes no more, this waits.
-async fn append(shard: &Shard, partition: &Partition, units: &[Unit]) -> Result<(), ErrorCode> {
+async fn append(shard: &Shard, coordinator: &Coordinator, units: &mut [Unit]) -> Result<(), ErrorCode> {
+    let partition = coordinator.partition();
     let batches = build(units);
     if batches.is_empty() {
         return Ok(());
@@ -60,7 +57,11 @@ async fn append(shard: &Shard, partition: &Partition, units: &[Unit]) -> Result<
                 return Ok(());
             }
             Err(AppendError::Full { .. }) => progressed.await,
-            Err(AppendError::DiskFull { .. } | AppendError::Truncating) => clock::sleep(AGAIN).await,
+            Err(AppendError::DiskFull { .. }) => {
+                coordinator.disk_full(units);
+                clock::sleep(AGAIN).await;
+            }
+            Err(AppendError::Truncating) => clock::sleep(AGAIN).await,
             Err(AppendError::Deleted) => return Err(ErrorCode::CoordinatorLoading),
             Err(AppendError::Closing) => return Err(ErrorCode::ShuttingDown),
             Err(AppendError::Failed(_)) => return Err(ErrorCode::StorageFailed),

@@ -2,6 +2,7 @@
 //!
 //! They are small file systems in memory. Where mounting one is not permitted the tests say so and pass.
 
+use crate::groups::Member;
 use crate::support::{HANG_GUARD, Raw, Site, batch, config, noise, refused, stop};
 use broker::Config;
 use std::{
@@ -10,7 +11,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use wire::{DeleteTopicRequest, ErrorCode, TopicConfig, TopicId, limits::SEGMENT_BYTES_MIN};
+use wire::{DeleteTopicRequest, ErrorCode, GroupHeartbeatRequest, MemberEpoch, TopicConfig, TopicId, limits::SEGMENT_BYTES_MIN};
 
 /// A file system of its own, gone when dropped.
 struct Mounted {
@@ -121,5 +122,43 @@ fn a_full_disk_refuses_producers_while_consumers_go_on_until_there_is_room() {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(client.read_all(kept, 0), [b"before".to_vec(), b"after".to_vec()]);
+    stop(broker);
+}
+
+/// An orderly stop and start leave the member where it was: a heartbeat, a commit and what is committed, with the disk at its mark.
+#[test]
+fn groups_go_on_while_a_full_disk_refuses_producers_and_say_so_when_they_cannot() {
+    let site = Site::new();
+    let Some(mounted) = Mounted::new(&site, "512m") else { return };
+    let mut config: Config = config(&mounted.path, 1);
+    config.log.free_bytes_min = "128MiB".parse().unwrap();
+    config.log.free_bytes_resume = "192MiB".parse().unwrap();
+    let broker = broker::start(config.clone()).unwrap();
+    let mut client = Raw::connect(broker.addr());
+    let for_ever = TopicConfig { segment_bytes: SEGMENT_BYTES_MIN, retention_ms: None, ..TopicConfig::default() };
+    let large = client.create("orders", for_ever);
+    let (mut member, other) = (Member::new("billing", "m-1"), Member::new("billing", "m-2"));
+    member.settle(&mut client, large);
+    let count = fill(&mut client, large);
+    assert_eq!(member.commit(&mut client, large, 0, 1), ErrorCode::None);
+    assert_eq!(member.beat(&mut client, large).error, ErrorCode::None);
+    assert_eq!(client.read_all(large, 0).len() as u64, count);
+    // Others may come and go: what is said of members is written too.
+    assert_eq!(other.beat(&mut client, large).error, ErrorCode::None);
+    let leave = GroupHeartbeatRequest { member_epoch: MemberEpoch::LEAVE, owned: None, ..other.request(large) };
+    assert_eq!(client.ask(&leave).error, ErrorCode::None);
+    member.settle(&mut client, large);
+    stop(broker);
+
+    // The reserve is gone as well.
+    config.log.free_bytes_min = "2TiB".parse().unwrap();
+    config.log.free_bytes_resume = "2TiB".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let mut client = Raw::connect(broker.addr());
+    for _ in 0..3 {
+        assert_eq!(member.commit(&mut client, large, 0, 2), ErrorCode::DiskFull);
+        assert_eq!(member.beat(&mut client, large).error, ErrorCode::None, "a heartbeat waits for no commit");
+    }
+    assert_eq!(client.read_all(large, 0).len() as u64, count);
     stop(broker);
 }

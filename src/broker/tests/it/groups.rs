@@ -53,7 +53,7 @@ impl Member {
         }
     }
 
-    fn beat(&self, client: &mut Raw, topic: TopicId) -> GroupHeartbeatReply {
+    pub(crate) fn beat(&self, client: &mut Raw, topic: TopicId) -> GroupHeartbeatReply {
         client.ask(&self.request(topic))
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use commit_log::{AppendError, LogOptions, ReadError};
+use commit_log::{AppendError, LogOptions, PartitionLog, ReadError};
 use shards::simulated::{Disk, DiskOptions, Fault, FaultKind, Target};
 use wire::{LeaderEpoch, Offset};
 
@@ -142,6 +142,34 @@ fn below_the_mark_appends_are_refused_and_reads_go_on() {
         resized.set_capacity_bytes(64 << 20);
         wait_until(|| !log.stats().disk_full).await;
         append(&partition, 3, 1, 100).await;
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_partition_with_the_reserve_goes_on_below_the_mark_and_ends_at_half_of_it() {
+    let disk = Disk::new(DiskOptions { capacity_bytes: 64 << 20, ..DiskOptions::default() });
+    let resized = disk.clone();
+    simulate(1, &disk, async move {
+        let marks = LogOptions { free_bytes_min: 8 << 20, free_bytes_resume: 16 << 20, ..small_options() };
+        let log = open(&data(), marks).await;
+        let (partition, reserved) = (create(&log, 0), create(&log, 1));
+        reserved.use_space_reserve();
+        append(&partition, 1, 1, 100).await;
+        append(&reserved, 1, 1, 100).await;
+        let refused = |partition: &PartitionLog| {
+            let (header, bytes) = batch(2, 1, 100, 0);
+            matches!(partition.append(header, bytes, LeaderEpoch(1), None), Err(AppendError::DiskFull { .. }))
+        };
+        let used_bytes = (64 << 20) - shards::disk::free_space(Path::new("/data")).await.unwrap().available_bytes;
+        resized.set_capacity_bytes(used_bytes + (7 << 20));
+        wait_until(|| log.stats().disk_full).await;
+        assert!(refused(&partition));
+        append(&reserved, 2, 1, 100).await;
+        resized.set_capacity_bytes(used_bytes + (3 << 20));
+        wait_until(|| log.stats().disk_free_bytes < 4 << 20).await;
+        assert!(refused(&partition) && refused(&reserved));
+        assert_eq!(read_all(&reserved, 0, 1000).await.len(), 2);
         log.close().await.unwrap();
     });
 }

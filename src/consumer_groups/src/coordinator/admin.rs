@@ -105,6 +105,7 @@ impl Coordinator {
     pub(super) fn delete(&mut self, id: &GroupId, outcome: &mut Outcome) {
         let Some(group) = self.groups.get(id) else { return };
         outcome.records.extend(group.tombstones(id));
+        outcome.memberships.push(id.clone());
         self.forget(id);
     }
 }

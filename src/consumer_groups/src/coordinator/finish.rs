@@ -55,7 +55,7 @@ impl Coordinator {
         outcome
             .replies
             .extend(answers.into_iter().map(|answer| (Token(answer.request), Reply::TakeRetries(taken(answer.records)))));
-        group.write_changes(id, &changes, &mut outcome.records);
+        group.write_changes(id, &changes, outcome);
         // A heartbeat that changed nothing only puts off what was due: the timer may go off too early, and is set anew then.
         let retries_at_ms = group.next_retry_ms();
         match retries_at_ms {

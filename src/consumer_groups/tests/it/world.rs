@@ -68,6 +68,8 @@ pub(crate) struct World {
     actions: Vec<(usize, RetryAction)>,
     /// Requests without an answer so far.
     unanswered: BTreeSet<Token>,
+    /// So many batches hold all that was said of members.
+    memberships: usize,
     addressees: BTreeMap<Token, Addressee>,
     late: Vec<(usize, Sent)>,
     pub(crate) clients: Vec<Client>,
@@ -97,6 +99,7 @@ impl World {
             held: Vec::new(),
             actions: Vec::new(),
             unanswered: BTreeSet::new(),
+            memberships: 0,
             addressees: BTreeMap::new(),
             late: Vec::new(),
             clients: Vec::new(),
@@ -124,7 +127,14 @@ impl World {
             self.log.push(outcome.records);
         }
         let needs = self.log.len();
-        self.held.extend(outcome.replies.into_iter().map(|(token, reply)| (needs, token, reply)));
+        if !outcome.memberships.is_empty() {
+            self.memberships = needs;
+        }
+        self.held.extend(outcome.replies.into_iter().map(|(token, reply)| {
+            // What is said of a group's members does not wait for its commits.
+            let needs = if matches!(reply, Reply::Heartbeat(_)) { self.memberships } else { needs };
+            (needs, token, reply)
+        }));
         self.actions.extend(outcome.retry_actions.into_iter().map(|action| (needs, action)));
         self.wake_at_ms = outcome.wake_at_ms;
     }
