@@ -109,9 +109,9 @@ impl Consumer {
         self.shared.wake.notify_one();
     }
 
-    /// The assigned partition of that name.
-    pub(crate) fn key(&self, topic: &str, partition: u32) -> Option<PartitionKey> {
-        self.shared.core().key(topic, partition)
+    /// [`Consumer::unassign`] for one partition.
+    pub(crate) fn unassign_key(&self, key: PartitionKey) {
+        self.shared.core().unassign(key);
     }
 
     /// Fetches no more of a partition, or goes on; what was fetched stays.
@@ -122,10 +122,12 @@ impl Consumer {
 
     /// Stops reading these partitions; what was fetched of them and not taken is dropped.
     pub fn unassign(&self, topic: &str, partitions: impl IntoIterator<Item = u32>) {
-        let map = self.client.map();
-        let Some(info) = map.topic(topic) else { return };
         let mut core = self.shared.core();
-        partitions.into_iter().for_each(|partition| core.unassign(info.key(partition)));
+        for partition in partitions {
+            if let Some(key) = core.key(topic, partition) {
+                core.unassign(key);
+            }
+        }
     }
 
     /// What is assigned: topic and partition.

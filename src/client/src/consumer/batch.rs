@@ -14,7 +14,7 @@ use crate::transport::Frame;
 #[derive(Clone)]
 pub struct FetchedBatch {
     topic: Arc<str>,
-    partition: u32,
+    key: PartitionKey,
     batch: SharedBatch,
     from: Offset,
     high_watermark: Offset,
@@ -27,7 +27,7 @@ impl FetchedBatch {
             let place = format!("{}/{partition} at offset {}", raw.topic, raw.header.base_offset.0);
             ClientError::new(ErrorKind::Corrupt, "fetch", place, error)
         })?;
-        Ok(Self { topic: raw.topic, partition, batch, from: raw.from, high_watermark: raw.high_watermark })
+        Ok(Self { topic: raw.topic, key: raw.key, batch, from: raw.from, high_watermark: raw.high_watermark })
     }
 
     /// The batch at `begin` of a reply's frame, from `from` on.
@@ -43,7 +43,7 @@ impl FetchedBatch {
         let batch = frame.batch(begin).map_err(|error| {
             ClientError::new(ErrorKind::Corrupt, "fetch", format!("{topic}/{partition} at offset {}", from.0), error)
         })?;
-        Ok(Self { topic, partition, batch, from, high_watermark })
+        Ok(Self { topic, key, batch, from, high_watermark })
     }
 
     /// The topic's name.
@@ -53,7 +53,11 @@ impl FetchedBatch {
 
     /// The partition.
     pub fn partition(&self) -> u32 {
-        self.partition
+        self.key.partition.0
+    }
+
+    pub(crate) fn key(&self) -> PartitionKey {
+        self.key
     }
 
     /// The records at or after the position asked for, in order.

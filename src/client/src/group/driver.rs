@@ -349,9 +349,7 @@ impl Driver {
     fn stop_reading(&mut self, key: PartitionKey) {
         self.beginning.taken(key);
         self.reading.remove(&key);
-        if let Some(name) = self.membership.name(key.topic) {
-            self.consumer.unassign(name, [key.partition.0]);
-        }
+        self.consumer.unassign_key(key);
     }
 
     /// Gives up what is settled, or what has taken too long.
@@ -379,8 +377,7 @@ impl Driver {
     fn fetched(&mut self, batch: Result<FetchedBatch>) {
         match batch {
             Ok(batch) => {
-                let Some(key) = self.consumer.key(batch.topic(), batch.partition()) else { return };
-                if let Some(reading) = self.reading.get_mut(&key) {
+                if let Some(reading) = self.reading.get_mut(&batch.key()) {
                     reading.next = Some(Arc::new(batch));
                 }
             }

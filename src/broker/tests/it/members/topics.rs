@@ -37,3 +37,38 @@ fn a_member_reads_partitions_that_its_topic_gets_later() {
     });
     stop(broker);
 }
+
+#[test]
+fn a_member_reads_a_topic_that_is_deleted_and_made_again_under_it() {
+    let site = Site::new();
+    let broker = site.start(2);
+    run(async {
+        let client = connect(broker.addr()).await;
+        let consumer = client.group_consumer(options());
+        // Topics have random ids: which of the two comes first differs.
+        for round in 0..8 {
+            let operator = connect(broker.addr()).await;
+            if round > 0 {
+                operator.admin().delete_topic(TOPIC).await.unwrap();
+            }
+            create(&operator, 2).await;
+            let expected: BTreeSet<u64> = (0..6).map(|number| round * 10 + number).collect();
+            for number in &expected {
+                send(&operator, (number % 2) as u32, *number).await;
+            }
+            let mut numbers = BTreeSet::new();
+            while numbers.len() < expected.len() {
+                match consumer.next().await {
+                    Ok(record) => {
+                        numbers.insert(self::number(&record));
+                        consumer.done(&record);
+                    }
+                    Err(error) => assert_eq!(error.code(), Some(ErrorCode::UnknownTopicOrPartition), "{error}"),
+                }
+            }
+            assert_eq!(numbers, expected);
+        }
+        consumer.close().await.unwrap();
+    });
+    stop(broker);
+}
