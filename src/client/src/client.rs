@@ -125,13 +125,13 @@ impl ClientShared {
         *map = Arc::new(map.without(name));
     }
 
-    /// Asks for the brokers and for the metadata of `topics` unless someone else did since `stale_since`.
-    pub(crate) async fn refresh(&self, topics: &[String], stale_since: Instant) -> Result<()> {
+    /// Asks for the brokers and for the metadata of `topics` unless someone else asked for something since `stale_since`; whether it asked.
+    pub(crate) async fn refresh(&self, topics: &[String], stale_since: Instant) -> Result<bool> {
         let asked_at = *self.refreshing.lock().await;
         if asked_at > stale_since {
-            return Ok(());
+            return Ok(false);
         }
-        self.refresh_once(topics).await
+        self.refresh_once(topics).await.map(|()| true)
     }
 
     async fn refresh_once(&self, topics: &[String]) -> Result<()> {

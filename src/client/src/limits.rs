@@ -37,8 +37,9 @@ pub(crate) const PRODUCES_PER_SHARD_MAX: usize = 64;
 /// Batches of one partition in one produce request.
 pub(crate) const BATCHES_PER_PARTITION_MAX: usize = 64;
 
-/// Answers "no such partition" in a row, metadata looked at between them, after which the topic counts as deleted.
-pub(crate) const UNKNOWN_PARTITION_ATTEMPTS_MAX: u32 = 5;
+/// Answers "no such partition" in a row, of the leader or in metadata, after which the topic counts as deleted. What fails without an answer
+/// says nothing of the topic.
+pub(crate) const UNKNOWN_PARTITION_ANSWERS_MAX: u32 = 5;
 
 const _: () = assert!(PRODUCES_PER_SHARD_MAX + FETCHES_PER_SHARD_MAX < CONNECTION_REQUESTS_MAX);
 const _: () = assert!(WRITE_SLICES_MAX <= 1024);

@@ -30,7 +30,8 @@ pub(crate) struct Requests<A> {
 pub(crate) enum Event<A> {
     Answered(A),
     Connected(Target, Result<()>),
-    Refreshed,
+    /// Metadata was asked for; these are the topics of which it was answered.
+    Refreshed(Vec<String>),
 }
 
 impl<A: Send + 'static> Requests<A> {
@@ -67,10 +68,12 @@ impl<A: Send + 'static> Requests<A> {
         let asked = Instant::now();
         let refreshing = async move {
             let topics = topics.unwrap_or_else(|| client.map().topic_names());
-            if let Err(error) = client.refresh(&topics, asked).await {
-                tracing::debug!(%error, "metadata not refreshed");
+            match client.refresh(&topics, asked).await {
+                Ok(true) => return Event::Refreshed(topics),
+                Ok(false) => {}
+                Err(error) => tracing::debug!(%error, "metadata not refreshed"),
             }
-            Event::Refreshed
+            Event::Refreshed(Vec::new())
         };
         self.waiting.push(refreshing.boxed());
     }
@@ -140,7 +143,7 @@ impl<A: Send + 'static> Requests<A> {
     fn note(&mut self, event: &Event<A>) {
         match event {
             Event::Answered(_) => {}
-            Event::Refreshed => self.refreshing = false,
+            Event::Refreshed(_) => self.refreshing = false,
             Event::Connected(target, result) => {
                 self.connecting.remove(target);
                 if let Err(error) = result {

@@ -32,14 +32,18 @@ impl Driver {
 
     /// Runs until it is aborted.
     pub(super) async fn run(mut self) {
+        let client = Arc::clone(self.requests.client());
+        let mut refresh_at = Instant::now() + client.metadata_age_max();
         loop {
             let actions = self.decide();
             self.act(actions);
-            let now = Instant::now();
-            let timer = self.shared.core().next_timer(now.into_std());
-            let timer = timer.map_or(now + self.requests.client().metadata_age_max(), Instant::from_std);
-            let client = Arc::clone(self.requests.client());
+            let timer = self.shared.core().next_timer(Instant::now().into_std());
+            let timer = timer.map_or(refresh_at, |timer| refresh_at.min(Instant::from_std(timer)));
             self.requests.wait(&self.shared.wake, timer, |event| self.shared.on_event(&client, event)).await;
+            if Instant::now() >= refresh_at {
+                refresh_at = Instant::now() + client.metadata_age_max();
+                self.requests.refresh(None);
+            }
         }
     }
 
@@ -108,7 +112,8 @@ impl ConsumerShared {
         match event {
             Event::Answered(Answer::Fetched(plan, reply)) => core.on_fetched(now, plan, reply, random()),
             Event::Answered(Answer::LookedUp(plan, reply)) => core.on_looked_up(now, plan, reply, random()),
-            Event::Connected(_, Ok(())) | Event::Refreshed => {}
+            Event::Connected(_, Ok(())) => {}
+            Event::Refreshed(topics) => core.metadata_answered(&topics, &client.map()),
             Event::Connected(target, Err(error)) => core.connection_failed(now, target, &client.map(), &error, random()),
         }
     }

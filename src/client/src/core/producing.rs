@@ -33,7 +33,7 @@ use self::sequences::Sequences;
 use super::backoff::Backoff;
 use super::cluster_map::{ClusterMap, Target};
 use crate::error::{ClientError, ErrorKind, Result};
-use crate::limits::{BATCHES_PER_PARTITION_MAX, PRODUCES_PER_SHARD_MAX, UNKNOWN_PARTITION_ATTEMPTS_MAX};
+use crate::limits::{BATCHES_PER_PARTITION_MAX, PRODUCES_PER_SHARD_MAX, UNKNOWN_PARTITION_ANSWERS_MAX};
 use crate::options::ProducerOptions;
 
 /// The state of a producer.
@@ -83,6 +83,8 @@ struct Queue {
     requests_in_flight: usize,
     /// In a row; any success ends the row.
     failures: u32,
+    /// Those of them, the last ones in a row, that say that there is no such partition.
+    unknown_answers: u32,
     /// Why `failures` is not 0.
     last_error: Option<ClientError>,
     not_before: Option<Instant>,
@@ -482,10 +484,12 @@ impl ProducerCore {
         let retries = self.options.retries;
         let queue = self.queue(key);
         queue.failures = queue.failures.saturating_add(1);
+        let is_unknown = error.code() == Some(ErrorCode::UnknownTopicOrPartition);
+        queue.unknown_answers = if is_unknown { queue.unknown_answers.saturating_add(1) } else { 0 };
         queue.last_error = Some(error.clone());
         self.expire(now, key);
         let queue = self.queue(key);
-        let gone = error.code() == Some(ErrorCode::UnknownTopicOrPartition) && queue.failures >= UNKNOWN_PARTITION_ATTEMPTS_MAX;
+        let gone = queue.unknown_answers >= UNKNOWN_PARTITION_ANSWERS_MAX;
         if gone || !retries {
             self.close_open_batch(key);
             let failures = self.queue(key).failures;

@@ -156,6 +156,11 @@ impl<T> RetryingCore<T> {
         self.partitions.get(&partition).is_none_or(Assigned::is_settled)
     }
 
+    /// Whether an assignment goes on.
+    pub(crate) fn is_assigned(&self, assignment: Assignment) -> bool {
+        self.partitions.get(&assignment.partition).is_some_and(|assigned| assigned.assignment == assignment)
+    }
+
     /// The partitions that are assigned.
     pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionKey> + '_ {
         self.partitions.keys().copied()

@@ -464,7 +464,11 @@ impl Driver {
         let key = fetch.assignment.partition;
         let Some(name) = self.membership.name(key.topic).cloned() else { return };
         let client = Arc::clone(&self.client);
-        let read = async move { Event::Read(fetch, read_one(&client, key, &name, fetch.offset).await) };
+        let shared = Arc::clone(&self.shared);
+        let read = async move {
+            let is_wanted = || shared.state().core.is_assigned(fetch.assignment);
+            Event::Read(fetch, read_one(&client, key, &name, fetch.offset, is_wanted).await)
+        };
         self.waiting.push(read.boxed());
     }
 
@@ -511,27 +515,35 @@ async fn find(client: Arc<ClientShared>, group: String) -> Result<Target> {
     }
 }
 
-/// The shard that leads a partition, by metadata that is asked for when it is not there.
-async fn leader(client: &Arc<ClientShared>, topic: &str, partition: u32) -> Result<Target> {
-    if client.map().topic(topic).is_none() {
+/// The shard that leads a partition, by metadata that is asked for when it does not say.
+async fn leader(client: &Arc<ClientShared>, key: PartitionKey, topic: &str) -> Result<Target> {
+    if client.map().leader(key).is_none() {
         client.refresh(&[topic.to_owned()], Instant::now()).await?;
     }
-    let info = client.map().topic(topic).map(Arc::clone);
-    let info = info.ok_or_else(|| ClientError::broker(ErrorCode::UnknownTopicOrPartition, "find topic", topic, None))?;
-    let found = info.partitions.get(partition as usize).map(|partition| partition.leader);
-    found.ok_or_else(|| ClientError::no_such_partition("find topic", &info, partition))
+    let place = || format!("{topic}/{}", key.partition.0);
+    let unknown = || ClientError::broker(ErrorCode::UnknownTopicOrPartition, "find leader", place(), None);
+    client.map().leader(key).ok_or_else(unknown)
 }
 
-/// Reads one record from the log, however long that takes: it is leased to this member, and nobody else can read it.
-async fn read_one(client: &Arc<ClientShared>, key: PartitionKey, name: &Arc<str>, offset: Offset) -> Result<Held> {
+/// Reads one record from the log, however long that takes: as long as it is leased to this member nobody else can read it.
+async fn read_one(
+    client: &Arc<ClientShared>,
+    key: PartitionKey,
+    name: &Arc<str>,
+    offset: Offset,
+    is_wanted: impl Fn() -> bool,
+) -> Result<Held> {
     let mut failures = 0;
     loop {
         match try_read_one(client, key, name, offset).await {
-            Err(error) if error.retryable() => {
+            Err(error) if error.retryable() && is_wanted() => {
                 failures += 1;
                 tracing::debug!(%error, "a record that is due again cannot be read yet");
-                client.forget(name);
                 tokio::time::sleep(client.backoff().delay(failures, random())).await;
+                // The leader may be another. What is known stays until there is an answer: others read by it.
+                if let Err(error) = client.refresh(&[name.to_string()], Instant::now()).await {
+                    tracing::debug!(%error, "metadata not refreshed");
+                }
             }
             other => return other,
         }
@@ -541,7 +553,7 @@ async fn read_one(client: &Arc<ClientShared>, key: PartitionKey, name: &Arc<str>
 async fn try_read_one(client: &Arc<ClientShared>, key: PartitionKey, name: &Arc<str>, offset: Offset) -> Result<Held> {
     const OPERATION: &str = "read a record again";
     let place = || format!("{name}/{} at offset {}", key.partition.0, offset.0);
-    let leader = leader(client, name, key.partition.0).await?;
+    let leader = leader(client, key, name).await?;
     let part = FetchPartition { topic: key.topic, partition: key.partition, offset, max_bytes: 1, leader_epoch: None };
     let request = FetchRequest { max_wait_ms: 0, min_bytes: 0, max_bytes: 1, partitions: vec![part] };
     let connection = client.connect(leader).await?;

@@ -101,7 +101,7 @@ impl ProducerShared {
                 self.progress.notify_waiters();
             }
             Event::Connected(target, Ok(())) => self.core().connection_opened(target),
-            Event::Refreshed => {}
+            Event::Refreshed(_) => {}
             Event::Connected(target, Err(error)) => self.core().connection_failed(now, target, &error, random()),
         }
     }

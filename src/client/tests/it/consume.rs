@@ -8,7 +8,7 @@ use corelane_client::*;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 
 use crate::mock::Broker;
-use crate::{connect, run};
+use crate::{connect, options, run};
 
 async fn fill(client: &Client, topic: &str, partition: u32, values: std::ops::Range<u32>) {
     let producer = client.producer(ProducerOptions::default());
@@ -268,5 +268,21 @@ fn a_stream_that_is_put_aside_does_not_keep_batches_from_others() {
         assert!(next.as_mut().now_or_never().is_none());
         fill(&client, "t", 0, 0..1).await;
         assert_eq!(next.await.unwrap().records().count(), 1);
+    });
+}
+
+#[test]
+fn metadata_is_read_again_when_it_is_old_though_nothing_failed() {
+    run(async {
+        let broker = Broker::start().await;
+        broker.create("t", 1);
+        let options = ClientOptions { metadata_age_max: Duration::from_millis(20), ..options(&broker) };
+        let client = Client::connect(options).await.unwrap();
+        let consumer = client.consumer(ConsumerOptions::default());
+        consumer.assign_all("t", StartAt::Earliest).await.unwrap();
+        broker.state().topics.get_mut("t").unwrap().1.partitions = 3;
+        while client.topic("t").await.unwrap().partition_count() < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 }

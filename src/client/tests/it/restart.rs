@@ -1,5 +1,7 @@
 //! A broker that goes away and comes back.
 
+use std::time::Duration;
+
 use corelane_client::*;
 
 use crate::mock::Broker;
@@ -33,6 +35,30 @@ fn producer_and_consumer_go_on_after_a_restart() {
             seen += consumer.next_batch().await.unwrap().records().count();
         }
         assert_eq!(consumer.position("t", 1), Some(Offset(4)));
+    });
+}
+
+#[test]
+fn a_consumer_goes_on_after_a_long_outage_though_its_partition_is_not_there_at_once() {
+    run(async {
+        let broker = Broker::start().await;
+        broker.create("t", 1);
+        let port = broker.port();
+        let client = connect(&broker).await;
+        let producer = client.producer(ProducerOptions::default());
+        let consumer = client.consumer(ConsumerOptions { max_wait: Duration::ZERO, ..ConsumerOptions::default() });
+        consumer.assign_all("t", StartAt::Earliest).await.unwrap();
+        producer.send(Record::to("t").value("before")).await.unwrap().await.unwrap();
+        assert_eq!(consumer.next_batch().await.unwrap().records().count(), 1);
+
+        let mut state = broker.stop().await;
+        // Far more failures than answers that a topic counts as deleted after: the longest pause between two is 50 ms.
+        assert!(consumer.poll(Duration::from_secs(1)).await.unwrap().is_none());
+        state.fetch_faults.extend([ErrorCode::UnknownTopicOrPartition; 2]);
+        let broker = Broker::with_state(state, port).await;
+        producer.send(Record::to("t").value("after")).await.unwrap().await.unwrap();
+        assert_eq!(consumer.next_batch().await.unwrap().records().count(), 1);
+        assert!(broker.state().fetch_faults.is_empty());
     });
 }
 

@@ -6,6 +6,8 @@ use std::time::Instant;
 use wire::{Offset, OffsetAt};
 
 use crate::consumer::StartAt;
+use crate::core::backoff::Backoff;
+use crate::limits::UNKNOWN_PARTITION_ANSWERS_MAX;
 
 /// Where the next fetch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub(super) struct Assigned {
     pub(super) busy: bool,
     /// In a row.
     pub(super) failures: u32,
+    /// Answers "no such partition" in a row, of its leader or in metadata.
+    pub(super) unknown_answers: u32,
     pub(super) not_before: Option<Instant>,
 }
 
@@ -62,6 +66,7 @@ impl Assigned {
             halted: false,
             busy: false,
             failures: 0,
+            unknown_answers: 0,
             not_before: None,
         };
         assigned.restart(generation, Position::from(start));
@@ -78,8 +83,7 @@ impl Assigned {
         };
         self.halted = false;
         self.busy = false;
-        self.failures = 0;
-        self.not_before = None;
+        self.succeeded();
     }
 
     /// Goes on at an offset that was looked up. What was fetched before is still handed out first.
@@ -89,8 +93,26 @@ impl Assigned {
             self.handed_out = Some(offset);
         }
         self.busy = false;
+        self.succeeded();
+    }
+
+    /// It was answered: no failure is in the way any more.
+    pub(super) fn succeeded(&mut self) {
         self.failures = 0;
+        self.unknown_answers = 0;
         self.not_before = None;
+    }
+
+    /// Something failed: the next try is after a pause.
+    pub(super) fn retry_later(&mut self, now: Instant, backoff: Backoff, random: u64) {
+        self.busy = false;
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + backoff.delay(self.failures, random));
+    }
+
+    /// Said so often that there is no such partition, it was deleted.
+    pub(super) fn is_gone(&self) -> bool {
+        self.unknown_answers >= UNKNOWN_PARTITION_ANSWERS_MAX
     }
 
     pub(super) fn batch_buffered(&mut self) {

@@ -1,5 +1,6 @@
 //! What the answers to fetches and lookups mean.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,11 +8,10 @@ use wire::{
     BatchHeader, ErrorCode, FetchPartitionReply, FetchReply, ListOffsetsReply, Offset, OffsetAt, PartitionKey, PayloadKind,
 };
 
-use super::assigned::Position;
+use super::assigned::{Assigned, Position};
 use super::{ConsumerCore, FetchPart, FetchPlan, Fetched, LookupPlan, RawBatch};
-use crate::core::cluster_map::Target;
+use crate::core::cluster_map::{ClusterMap, Target};
 use crate::error::{ClientError, ErrorKind, Result};
-use crate::limits::UNKNOWN_PARTITION_ATTEMPTS_MAX;
 use crate::options::OutOfRange;
 use crate::transport::Frame;
 
@@ -83,14 +83,7 @@ impl ConsumerCore {
     }
 
     /// No connection to `target` could be opened.
-    pub(crate) fn connection_failed(
-        &mut self,
-        now: Instant,
-        target: Target,
-        map: &super::ClusterMap,
-        error: &ClientError,
-        random: u64,
-    ) {
+    pub(crate) fn connection_failed(&mut self, now: Instant, target: Target, map: &ClusterMap, error: &ClientError, random: u64) {
         self.metadata_wanted = true;
         let concerned: Vec<(PartitionKey, u64)> = self
             .partitions
@@ -103,11 +96,31 @@ impl ConsumerCore {
         }
     }
 
+    /// Metadata names no leader, or nothing is known of the topic yet. That is no answer of a broker: it is asked.
     pub(super) fn leader_unknown(&mut self, now: Instant, key: PartitionKey, random: u64) {
-        let message = Some("metadata names no leader for it");
-        let error = ClientError::broker(ErrorCode::UnknownTopicOrPartition, "fetch", "", message);
-        let generation = self.assigned(key).generation;
-        self.part_failed(now, key, generation, &error, random);
+        let backoff = self.backoff;
+        self.metadata_wanted = true;
+        self.assigned(key).retry_later(now, backoff, random);
+    }
+
+    /// Brokers were asked for the metadata of `topics`, and `map` is what they said.
+    pub(crate) fn metadata_answered(&mut self, topics: &[String], map: &ClusterMap) {
+        let topics: BTreeSet<&str> = topics.iter().map(String::as_str).collect();
+        let is_missing = |(key, assigned): &(&PartitionKey, &mut Assigned)| {
+            !assigned.busy && topics.contains(&*assigned.topic) && map.partition(**key).is_none()
+        };
+        let mut gone = Vec::new();
+        for (key, assigned) in self.partitions.iter_mut().filter(is_missing) {
+            assigned.unknown_answers = assigned.unknown_answers.saturating_add(1);
+            if assigned.is_gone() && !assigned.halted {
+                gone.push(*key);
+            }
+        }
+        for key in gone {
+            let message = Some("metadata does not have it any more");
+            let error = ClientError::broker(ErrorCode::UnknownTopicOrPartition, "fetch", "", message);
+            self.part_halted(key, &error);
+        }
     }
 
     fn request_ended(&mut self, target: Target) {
@@ -160,11 +173,10 @@ impl ConsumerCore {
         assigned.position = Position::At(next);
         if next == part.offset && !place.is_empty() {
             // Bytes that lead nowhere: asked for again at once, they would come again at once.
-            assigned.failures = assigned.failures.saturating_add(1);
-            assigned.not_before = Some(now + backoff.delay(assigned.failures, random));
+            assigned.unknown_answers = 0;
+            assigned.retry_later(now, backoff, random);
         } else {
-            assigned.failures = 0;
-            assigned.not_before = None;
+            assigned.succeeded();
         }
     }
 
@@ -201,24 +213,27 @@ impl ConsumerCore {
         if assigned.generation != generation {
             return;
         }
-        assigned.busy = false;
-        assigned.failures = assigned.failures.saturating_add(1);
         let code = error.code();
+        let is_unknown = code == Some(ErrorCode::UnknownTopicOrPartition);
+        assigned.unknown_answers = if is_unknown { assigned.unknown_answers.saturating_add(1) } else { 0 };
+        assigned.retry_later(now, backoff, random);
         if code == Some(ErrorCode::OffsetOutOfRange) && out_of_range != OutOfRange::Fail {
             let at = if out_of_range == OutOfRange::Earliest { OffsetAt::Earliest } else { OffsetAt::Latest };
             tracing::warn!(topic = &*assigned.topic, partition = key.partition.0, %error, ?out_of_range, "position reset");
             assigned.position = Position::Unresolved(at);
-            assigned.not_before = Some(now + backoff.delay(assigned.failures, random));
             return;
         }
         if matches!(code, Some(ErrorCode::NotLeader | ErrorCode::WrongShard | ErrorCode::UnknownTopicOrPartition)) {
             self.metadata_wanted = true;
         }
-        let gone = code == Some(ErrorCode::UnknownTopicOrPartition) && assigned.failures >= UNKNOWN_PARTITION_ATTEMPTS_MAX;
-        if error.retryable() && !gone {
-            assigned.not_before = Some(now + backoff.delay(assigned.failures, random));
-            return;
+        if !error.retryable() || assigned.is_gone() {
+            self.part_halted(key, error);
         }
+    }
+
+    /// The partition stops, and the caller is told why.
+    fn part_halted(&mut self, key: PartitionKey, error: &ClientError) {
+        let assigned = self.assigned(key);
         assigned.halted = true;
         let place = match assigned.position {
             Position::At(offset) => format!("{}/{} at offset {}", assigned.topic, key.partition.0, offset.0),

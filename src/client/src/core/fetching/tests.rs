@@ -13,7 +13,7 @@ use super::*;
 use crate::consumer::FetchedBatch;
 use crate::core::samples::{BACKOFF_MAX, Clock, FIRST, SECOND, TOPIC, backoff, key, map};
 use crate::error::ErrorKind;
-use crate::limits::UNKNOWN_PARTITION_ATTEMPTS_MAX;
+use crate::limits::UNKNOWN_PARTITION_ANSWERS_MAX;
 use crate::options::OutOfRange;
 
 /// A consumer of the sample cluster, every shard connected.
@@ -314,7 +314,7 @@ fn retryable_failures_wait_and_a_wrong_leader_asks_for_metadata() {
 #[test]
 fn a_topic_that_stays_unknown_stops_the_partition() {
     let mut bench = Bench::at(0);
-    for _ in 0..UNKNOWN_PARTITION_ATTEMPTS_MAX {
+    for _ in 0..UNKNOWN_PARTITION_ANSWERS_MAX {
         let plan = bench.fetch();
         bench.fail(plan, ErrorCode::UnknownTopicOrPartition);
         bench.clock.advance(BACKOFF_MAX);
@@ -322,6 +322,62 @@ fn a_topic_that_stays_unknown_stops_the_partition() {
     let error = bench.take_error();
     assert_eq!(error.code(), Some(ErrorCode::UnknownTopicOrPartition));
     assert!(bench.actions().fetches.is_empty());
+}
+
+#[test]
+fn failures_without_an_answer_do_not_count_towards_a_topic_that_is_gone() {
+    let mut bench = Bench::at(3);
+    let refused = ClientError::new(ErrorKind::Connect, "connect", "broker:1", "refused");
+    for _ in 0..3 * UNKNOWN_PARTITION_ANSWERS_MAX {
+        bench.core.connection_failed(bench.clock.0, FIRST, &bench.map, &refused, 0);
+        bench.clock.advance(BACKOFF_MAX);
+    }
+    // Its metadata was dropped meanwhile, and nobody answers.
+    let known = std::mem::take(&mut bench.map);
+    for _ in 0..3 * UNKNOWN_PARTITION_ANSWERS_MAX {
+        assert!(bench.actions().fetches.is_empty());
+        assert!(bench.core.take_metadata_wanted().is_some());
+        bench.clock.advance(BACKOFF_MAX);
+    }
+    // The broker is back, and its shard has not made the partition yet.
+    bench.map = known;
+    let plan = bench.fetch();
+    bench.fail(plan, ErrorCode::UnknownTopicOrPartition);
+    bench.clock.advance(BACKOFF_MAX);
+    bench.fetch_and_answer(&[batch(3, 1)]);
+    assert_eq!(bench.take(), [3]);
+}
+
+#[test]
+fn only_answers_in_a_row_say_that_a_topic_is_gone() {
+    let mut bench = Bench::at(0);
+    for _ in 0..3 {
+        for _ in 1..UNKNOWN_PARTITION_ANSWERS_MAX {
+            let plan = bench.fetch();
+            bench.fail(plan, ErrorCode::UnknownTopicOrPartition);
+            bench.clock.advance(BACKOFF_MAX);
+        }
+        let plan = bench.fetch();
+        bench.fail(plan, ErrorCode::Overloaded);
+        bench.clock.advance(BACKOFF_MAX);
+    }
+    assert!(!bench.core.has_buffered());
+}
+
+#[test]
+fn a_topic_that_metadata_does_not_have_any_more_stops_the_partition() {
+    let mut bench = Bench::at(0);
+    bench.map = ClusterMap::default();
+    for answers in 0..UNKNOWN_PARTITION_ANSWERS_MAX {
+        assert!(!bench.core.has_buffered(), "after {answers} answers");
+        assert!(bench.actions().fetches.is_empty());
+        bench.core.metadata_answered(&["another".to_owned()], &bench.map);
+        bench.core.metadata_answered(&[TOPIC.to_owned()], &bench.map);
+        bench.clock.advance(BACKOFF_MAX);
+    }
+    assert_eq!(bench.take_error().code(), Some(ErrorCode::UnknownTopicOrPartition));
+    bench.core.metadata_answered(&[TOPIC.to_owned()], &bench.map);
+    assert!(!bench.core.has_buffered(), "it is told once");
 }
 
 #[test]

@@ -235,6 +235,7 @@ impl ProducerCore {
             sequences: Sequences::new(),
             is_relaxed: false,
             failures: 0,
+            unknown_answers: 0,
             last_error: None,
             not_before: None,
             queued: false,

@@ -44,6 +44,7 @@ impl ProducerCore {
     fn accepted(&mut self, partition: PartitionPlan, answer: &ProducePartitionReply) {
         let queue = self.queue(partition.key);
         queue.failures = 0;
+        queue.unknown_answers = 0;
         queue.last_error = None;
         queue.not_before = None;
         queue.is_relaxed = answer.level == AckLevel::Relaxed;

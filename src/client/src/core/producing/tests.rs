@@ -304,7 +304,7 @@ fn a_topic_that_stays_unknown_counts_as_deleted() {
     let mut bench = Bench::new(&[FIRST], ProducerOptions::default());
     let delivery = bench.send(0, "a");
     bench.map = ClusterMap::default();
-    for attempt in 1..=UNKNOWN_PARTITION_ATTEMPTS_MAX {
+    for attempt in 1..=UNKNOWN_PARTITION_ANSWERS_MAX {
         assert!(delivery.try_get().is_none(), "attempt {attempt}");
         assert!(bench.leaving().is_empty());
         assert_eq!(bench.core.take_metadata_wanted(), Some(vec![TOPIC.to_owned()]));
@@ -312,6 +312,28 @@ fn a_topic_that_stays_unknown_counts_as_deleted() {
     }
     let error = delivery.try_get().unwrap().unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::UnknownTopicOrPartition));
+}
+
+#[test]
+fn failures_without_an_answer_do_not_count_towards_a_topic_that_is_deleted() {
+    let mut bench = Bench::new(&[FIRST], ProducerOptions::default());
+    let delivery = bench.send(0, "a");
+    for _ in 0..3 * UNKNOWN_PARTITION_ANSWERS_MAX {
+        bench.unconnected = vec![FIRST];
+        for target in bench.actions().connect {
+            let refused = ClientError::new(ErrorKind::Connect, "connect", "broker:1", "refused");
+            bench.core.connection_failed(bench.clock.0, target, &refused, 0);
+        }
+        bench.clock.advance(BACKOFF_MAX);
+    }
+    // The broker is back, and its shard has not made the partition yet.
+    bench.unconnected.clear();
+    let plan = bench.one();
+    bench.answer(plan, ErrorCode::UnknownTopicOrPartition);
+    bench.clock.advance(BACKOFF_MAX);
+    let plan = bench.one();
+    bench.answer(plan, ErrorCode::None);
+    assert!(delivery.try_get().unwrap().is_ok());
 }
 
 #[test]
