@@ -12,13 +12,13 @@ mod driver;
 mod record;
 mod stream;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
-use wire::PartitionKey;
+use wire::ErrorCode;
 
 use self::driver::Driver;
 pub use self::record::GroupRecord;
@@ -26,8 +26,8 @@ use self::record::Held;
 pub use self::stream::RecordStream;
 use crate::arrived::Arrived;
 use crate::client::ClientShared;
-use crate::core::retrying::{Assignment, RetryingCore};
-use crate::error::{ClientError, Result};
+use crate::core::retrying::{Assignment, Mark, Progress, RetryingCore};
+use crate::error::{ClientError, ErrorKind, Result};
 use crate::options::{Acknowledge, GroupOptions};
 
 /// A member of a consumer group. The partitions of its topics are shared among the members; each is read by one of them at a time.
@@ -116,9 +116,9 @@ enum Taken {
     End(ClientError),
 }
 
-/// Somebody who waits until everything up to some positions is committed.
+/// Somebody who waits until the coordinator knows what was done and failed.
 struct Commit {
-    positions: Vec<(PartitionKey, wire::Offset)>,
+    mark: Mark,
     done: oneshot::Sender<Result<()>>,
 }
 
@@ -270,10 +270,12 @@ impl GroupConsumer {
         self.shared.wake.notify_one();
     }
 
-    /// Waits until everything done and failed so far is committed.
+    /// Waits until everything done and failed so far is committed: it is durable at the coordinator. Of a partition with a record in hand the
+    /// commit ends there; what was done behind it is committed when that one is.
     ///
     /// # Errors
-    /// A partition went to another member before that: what was done of it may be delivered there again.
+    /// A partition went to another member before that, the coordinator has no room for what failed, or the group cannot be gone on with: what
+    /// was done may be delivered again, and what failed counts as not tried.
     pub async fn commit(&self) -> Result<()> {
         let (done, committed) = oneshot::channel();
         {
@@ -281,9 +283,8 @@ impl GroupConsumer {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            let keys: Vec<_> = state.core.partitions().collect();
-            let positions = keys.iter().filter_map(|key| Some((*key, state.core.position(*key)?))).collect();
-            state.commits.push(Commit { positions, done });
+            let mark = state.core.mark();
+            state.commits.push(Commit { mark, done });
             // It may all be committed already.
             state.answer_commits();
         }
@@ -303,12 +304,12 @@ impl GroupConsumer {
     /// handled: say [done](GroupConsumer::done) if it was.
     ///
     /// # Errors
-    /// What was done could not all be committed within the client's `operation_timeout`: it may be delivered again.
+    /// As [`GroupConsumer::commit`]; or what was done and failed could not all be committed within the client's `operation_timeout`.
     pub async fn close(mut self) -> Result<()> {
         let committed = tokio::time::timeout(self.close_within, self.commit()).await;
         let committed = committed.unwrap_or_else(|_| {
             let cause = "the coordinator did not take the last commit in time";
-            Err(ClientError::new(crate::error::ErrorKind::TimedOut, "close", "", cause))
+            Err(ClientError::new(ErrorKind::TimedOut, "close", "", cause))
         });
         self.shared.state().is_closing = true;
         self.shared.wake.notify_one();
@@ -331,22 +332,27 @@ impl Drop for GroupConsumer {
 impl State {
     /// Answers those who wait for commits that are reached, or cannot be any more.
     fn answer_commits(&mut self) {
-        let core = &self.core;
-        let assigned: BTreeSet<PartitionKey> = core.partitions().collect();
+        for mut commit in std::mem::take(&mut self.commits) {
+            let answer = match self.core.progress(&mut commit.mark) {
+                Progress::Open => {
+                    self.commits.push(commit);
+                    continue;
+                }
+                Progress::Told => Ok(()),
+                Progress::NoRoom => Err((ErrorCode::Overloaded, "the coordinator has no room for records that failed")),
+                Progress::Lost => Err((ErrorCode::UnknownMember, "a partition went to another member before it was committed")),
+            };
+            let answer = answer.map_err(|(code, cause)| ClientError::new(ErrorKind::Broker(code), "commit", "", cause));
+            // Who waited may be gone.
+            let _gone = commit.done.send(answer);
+        }
+    }
+
+    /// The group cannot be gone on with: nobody waits any longer.
+    fn fail(&mut self, error: &ClientError) {
+        self.failure = Some(error.clone());
         for commit in std::mem::take(&mut self.commits) {
-            let lost = commit.positions.iter().find(|(key, _)| !assigned.contains(key));
-            let is_open = commit.positions.iter().any(|(key, position)| core.committed(*key) < Some(*position));
-            if lost.is_some() {
-                let cause = "a partition went to another member before it was committed";
-                let error =
-                    ClientError::new(crate::error::ErrorKind::Broker(wire::ErrorCode::UnknownMember), "commit", "", cause);
-                // Who waited may be gone.
-                let _gone = commit.done.send(Err(error));
-            } else if is_open {
-                self.commits.push(commit);
-            } else {
-                let _gone = commit.done.send(Ok(()));
-            }
+            let _gone = commit.done.send(Err(error.clone()));
         }
     }
 }

@@ -250,3 +250,31 @@ fn a_group_goes_on_over_a_restart_of_the_broker() {
     });
     stop(broker.lock().unwrap().take().unwrap());
 }
+
+#[test]
+fn a_member_that_closes_has_told_what_failed_and_what_was_handled_again() {
+    let site = Site::new();
+    let broker = site.start(1);
+    set_policy(broker.addr(), 5, Exhausted::DeadLetter);
+    run(async {
+        let client = connect(broker.addr()).await;
+        create(&client, 1).await;
+        fill(&client, 1).await;
+        let options = || GroupOptions { auto_commit: None, ..options() };
+        // A job that takes one record, fails, and exits in order: each time is an attempt.
+        for attempt in 1..=3 {
+            let consumer = client.group_consumer(options());
+            let record = consumer.next().await.unwrap();
+            assert_eq!(record.attempt(), attempt);
+            consumer.fail(&record, "not yet");
+            consumer.close().await.unwrap();
+        }
+        let consumer = client.group_consumer(options());
+        let record = consumer.next().await.unwrap();
+        consumer.done(&record);
+        consumer.close().await.unwrap();
+        let group = client.admin().describe_group("billing").await.unwrap();
+        assert_eq!(group.partitions.iter().map(|partition| partition.parked_records).sum::<u32>(), 0, "{group:?}");
+    });
+    stop(broker);
+}

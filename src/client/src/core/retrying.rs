@@ -18,6 +18,7 @@
 
 mod assigned;
 mod keys;
+mod mark;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use wire::limits::{FAILED_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST_MAX, SETTLED_P
 use wire::{DueRecord, FetchedOffset, LeaderEpoch, Offset, PartitionKey, SettlePartition, SettlePartitionReply};
 
 use self::assigned::{Assigned, RetryTaken};
+pub(crate) use self::mark::{Mark, Progress};
 
 /// How long to wait until the coordinator is asked again whether it has room, unless a retry has made some.
 const FULL_PAUSE: Duration = Duration::from_millis(500);
@@ -161,11 +163,6 @@ impl<T> RetryingCore<T> {
         self.partitions.get(&assignment.partition).is_some_and(|assigned| assigned.assignment == assignment)
     }
 
-    /// The partitions that are assigned.
-    pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionKey> + '_ {
-        self.partitions.keys().copied()
-    }
-
     /// Where the commit stands, as the coordinator said.
     pub(crate) fn committed(&self, partition: PartitionKey) -> Option<Offset> {
         self.partitions.get(&partition)?.committed()
@@ -290,6 +287,7 @@ impl<T> RetryingCore<T> {
         self.polling = true;
         self.poll_is_stale = false;
         self.poll += 1;
+        self.partitions.values_mut().for_each(Assigned::polled);
         let going_on = self.partitions.values().filter(|assigned| !assigned.is_ending());
         let assignments = going_on.map(|assigned| assigned.assignment).collect();
         Some(PollPlan { poll: self.poll, received: self.received, assignments })

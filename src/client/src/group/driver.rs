@@ -275,7 +275,7 @@ impl Driver {
         self.coordinator = None;
         self.quiet_until = Instant::now() + self.client.backoff().delay(self.failures, random());
         if !error.retryable() {
-            self.shared.state().failure = Some(error.clone());
+            self.shared.state().fail(error);
         }
     }
 
@@ -301,7 +301,7 @@ impl Driver {
             Err(code) => {
                 let place = self.options.group.clone();
                 let error = ClientError::broker(code, "join group", place, reply.message.as_deref());
-                self.shared.state().failure = Some(error);
+                self.shared.state().fail(&error);
             }
         }
     }
@@ -364,6 +364,8 @@ impl Driver {
             return;
         }
         let mut state = self.shared.state();
+        // Who waits for these has them committed, as long as they are here.
+        state.answer_commits();
         for key in &ended {
             self.ending.remove(key);
             state.core.unassign(*key);

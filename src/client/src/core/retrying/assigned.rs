@@ -1,5 +1,7 @@
 //! One partition of a member.
 
+mod told;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +12,7 @@ use wire::{
     SettleOutcome, SettlePartition, SettlePartitionReply, parking_key,
 };
 
+pub(super) use self::told::Untold;
 use super::keys::Keys;
 use super::{Assignment, Delivery, FULL_PAUSE, Room};
 
@@ -80,6 +83,8 @@ pub(super) struct Assigned<T> {
     records: BTreeMap<Offset, Offered<T>>,
     retries: BTreeMap<Offset, Retry<T>>,
     keys: Keys,
+    /// Retries without a key that were settled since the last poll left, and the attempts behind them: its answer may still speak of them.
+    settled_alone: BTreeMap<Offset, u32>,
     /// Offsets that the coordinator held or had settled when the assignment began.
     held: BTreeSet<Offset>,
     /// Keys parked at that time: their records below were handled before.
@@ -91,6 +96,8 @@ pub(super) struct Assigned<T> {
     is_ending: bool,
     /// The coordinator has no room for what failed.
     is_full: bool,
+    /// The coordinator says that there is no such topic.
+    is_unknown: bool,
     /// There is something to tell, from then on.
     settle_at: Option<Instant>,
     /// Something to tell at once.
@@ -116,6 +123,7 @@ impl<T> Assigned<T> {
             records: BTreeMap::new(),
             retries: BTreeMap::new(),
             keys,
+            settled_alone: BTreeMap::new(),
             held: fetched.held.iter().copied().filter(|offset| *offset >= start).collect(),
             handled_below,
             ready: VecDeque::new(),
@@ -123,6 +131,7 @@ impl<T> Assigned<T> {
             is_stopped: fetched.stopped,
             is_ending: false,
             is_full: false,
+            is_unknown: false,
             settle_at: None,
             has_news: false,
         }
@@ -268,6 +277,10 @@ impl<T> Assigned<T> {
     }
 
     pub(super) fn is_settled(&self) -> bool {
+        if self.is_ending && self.is_unknown {
+            // The topic was deleted: nobody wants to know.
+            return true;
+        }
         let in_hand = self.records.values().any(|offered| matches!(offered.stage, Stage::Handling | Stage::Failed(_)));
         let retry_in_hand =
             self.retries.values().any(|retry| !matches!(retry.stage, RetryStage::Fetching | RetryStage::Ready(_)));
@@ -377,6 +390,7 @@ impl<T> Assigned<T> {
 
     pub(super) fn settled(&mut self, now: Instant, part: &SettlePartition, reply: &SettlePartitionReply) {
         self.committed = self.committed.max(reply.committed);
+        self.is_unknown = reply.error == ErrorCode::UnknownTopicOrPartition;
         if reply.error != ErrorCode::None {
             self.has_news = true;
             self.settle_at = Some(now + FULL_PAUSE);
@@ -437,8 +451,13 @@ impl<T> Assigned<T> {
     /// A retry is settled, and that many of its attempts are behind it; false when it is none.
     fn retry_settled(&mut self, offset: Offset, attempts: u32) -> bool {
         let Some(retry) = self.retries.remove(&offset) else { return false };
-        if let Some(held) = retry.key.as_ref().and_then(|key| self.keys.get_mut(key)) {
-            held.last_retry = Some((offset, attempts));
+        match &retry.key {
+            None => drop(self.settled_alone.insert(offset, attempts)),
+            Some(key) => {
+                if let Some(held) = self.keys.get_mut(key) {
+                    held.last_retry = Some((offset, attempts));
+                }
+            }
         }
         if self.is_full {
             // It may have made room.
@@ -458,6 +477,11 @@ impl<T> Assigned<T> {
         self.advance(key);
     }
 
+    /// A poll leaves: its answer knows what is settled by now.
+    pub(super) fn polled(&mut self) {
+        self.settled_alone.clear();
+    }
+
     /// Takes a record that is due again.
     pub(super) fn take_retry(&mut self, record: &DueRecord) -> RetryTaken {
         if self.is_ending {
@@ -469,6 +493,9 @@ impl<T> Assigned<T> {
         }
         if let Some(retry) = self.retries.get(&record.offset) {
             return if retry.attempt == record.attempt { RetryTaken::InHand } else { RetryTaken::NotNow };
+        }
+        if record.key.is_none() && self.settled_alone.get(&record.offset) >= Some(&record.attempt) {
+            return RetryTaken::NotNow;
         }
         let mut stage = RetryStage::Fetching;
         let key: Option<Key> = record.key.as_deref().map(Arc::from);

@@ -295,6 +295,78 @@ fn an_answer_that_was_overtaken_is_asked_for_again() {
 }
 
 #[test]
+fn a_retry_without_a_key_is_not_delivered_again_by_an_answer_that_was_overtaken() {
+    let mut alone = Alone::new();
+    alone.offer(0, &[""]);
+    alone.take();
+    alone.fail(0);
+    alone.settle(&[]);
+    let due =
+        |attempt| DueRecord { topic: PARTITION.topic, partition: PARTITION.partition, offset: Offset(0), attempt, key: None };
+    let plan = alone.core.next_poll().unwrap();
+    let fetches = alone.core.polled(&plan, &[due(2)]);
+    alone.core.fetched(fetches[0], 0);
+    assert_eq!(alone.take(), [0]);
+    alone.done(0);
+    let overtaken = alone.core.next_poll().unwrap();
+    alone.settle(&[]);
+    assert_eq!(alone.core.polled(&overtaken, &[due(2)]), [], "it was handled");
+    assert_eq!(alone.core.next_poll().unwrap().received, 1, "what else that answer brought is given again");
+}
+
+/// What a commit waits for, and what the program has said by then.
+#[test]
+fn a_commit_is_told_when_the_coordinator_knows_what_failed_and_what_was_handled_again() {
+    let mut alone = Alone::new();
+    let mut nothing = alone.core.mark();
+    assert_eq!(alone.core.progress(&mut nothing), Progress::Told);
+    alone.offer(0, &["a", "b", "c"]);
+    alone.take();
+    alone.fail(0);
+    alone.done(1);
+    let mut failed = alone.core.mark();
+    assert_eq!(
+        alone.core.progress(&mut failed),
+        Progress::Open,
+        "the commit stands where the failed record is, and that is not said"
+    );
+    let (plan, part) = alone.plan().unwrap();
+    assert_eq!(alone.core.progress(&mut failed), Progress::Open, "said is not answered");
+    alone.core.settled(alone.now, &plan, &[taken(&part, &["a"])]);
+    assert_eq!(alone.core.progress(&mut failed), Progress::Told, "2 is in hand: nobody waits for it");
+
+    let fetches = alone.due(0, 2, "a");
+    alone.core.fetched(fetches[0], 0);
+    alone.take();
+    alone.done(0);
+    let mut retried = alone.core.mark();
+    assert_eq!(alone.core.progress(&mut retried), Progress::Open, "a handled retry moves no commit, and is to be told");
+    alone.settle(&[]);
+    assert_eq!(alone.core.progress(&mut retried), Progress::Told);
+    alone.core.unassign(PARTITION);
+    assert_eq!(alone.core.progress(&mut retried), Progress::Told, "what is told cannot be lost");
+}
+
+#[test]
+fn a_commit_is_lost_with_its_partition_and_refused_where_there_is_no_room() {
+    let mut alone = Alone::new();
+    alone.offer(0, &["a"]);
+    alone.take();
+    alone.fail(0);
+    let mut mark = alone.core.mark();
+    let (plan, part) = alone.plan().unwrap();
+    let full = SettlePartitionReply { outcomes: vec![SettleOutcome::Full], committed: Some(Offset(0)), ..taken(&part, &["a"]) };
+    alone.core.settled(alone.now, &plan, &[full]);
+    assert_eq!(alone.core.progress(&mut mark), Progress::NoRoom);
+    alone.now = alone.core.next_settle_at().unwrap();
+    let (plan, _) = alone.plan().unwrap();
+    assert_eq!(alone.core.progress(&mut mark), Progress::Open, "it is asked again");
+    alone.core.settle_lost(plan);
+    alone.core.unassign(PARTITION);
+    assert_eq!(alone.core.progress(&mut mark), Progress::Lost);
+}
+
+#[test]
 fn a_partition_that_is_given_up_ends_with_what_is_in_hand() {
     let mut alone = Alone::new();
     alone.offer(0, &["a", "b", "a"]);
@@ -309,6 +381,20 @@ fn a_partition_that_is_given_up_ends_with_what_is_in_hand() {
     assert!(alone.core.is_settled(PARTITION));
     assert_eq!(alone.core.committed(PARTITION), Some(Offset(1)));
     assert_eq!(alone.core.next_poll().unwrap().partitions().count(), 0);
+}
+
+#[test]
+fn a_partition_whose_topic_is_deleted_is_given_up_though_nothing_of_it_can_be_committed() {
+    let mut alone = Alone::new();
+    alone.offer(0, &["a", "b"]);
+    alone.take();
+    alone.done(0);
+    let (plan, part) = alone.plan().unwrap();
+    let unknown = SettlePartitionReply { error: ErrorCode::UnknownTopicOrPartition, committed: None, ..taken(&part, &[]) };
+    alone.core.settled(alone.now, &plan, &[unknown]);
+    assert!(!alone.core.is_settled(PARTITION), "it may be about to be made");
+    alone.core.stop(PARTITION);
+    assert!(alone.core.is_settled(PARTITION));
 }
 
 #[test]
@@ -368,5 +454,5 @@ fn what_was_begun_under_an_assignment_ends_with_it() {
     alone.offer(0, &["a"]);
     assert_eq!(alone.take(), [0]);
     alone.core.unassign(PARTITION);
-    assert_eq!(alone.core.partitions().count(), 0);
+    assert_eq!(alone.core.position(PARTITION), None);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::{Offset, PartitionKey};
+use wire::{Exhausted, Offset, PartitionKey, RetryPolicy};
 
 use crate::core::random::Random;
 
@@ -31,10 +31,14 @@ pub(super) struct Oracle {
     /// Given up by the coordinator, durably.
     pub(super) given_up: BTreeSet<Place>,
     pub(super) dead_letters: BTreeSet<Place>,
+    /// Attempts that the coordinator knows of, as a member was promised: `u32::MAX` for a retry that was handled.
+    told: BTreeMap<Place, u32>,
+    /// An operator may let attempts be counted anew.
+    attempts_restart: bool,
 }
 
 impl Oracle {
-    pub(super) fn new(random: &mut Random, partitions: &[PartitionKey], records: u64, attempts_max: u32) -> Oracle {
+    pub(super) fn new(random: &mut Random, partitions: &[PartitionKey], records: u64, policy: &RetryPolicy) -> Oracle {
         let keys = 1 + random.below(6);
         let gaps = if random.percent(30) { 20 } else { 0 };
         let mut log = BTreeMap::new();
@@ -51,10 +55,12 @@ impl Oracle {
             log,
             ends,
             seed: random.next(),
-            attempts_max,
+            attempts_max: policy.attempts_max,
             handled: BTreeSet::new(),
             given_up: BTreeSet::new(),
             dead_letters: BTreeSet::new(),
+            told: BTreeMap::new(),
+            attempts_restart: policy.exhausted == Exhausted::Stop,
         }
     }
 
@@ -69,6 +75,8 @@ impl Oracle {
 
     /// The program works on a record; whether it succeeds. Of its key every earlier record must be out of the way.
     pub(super) fn work(&mut self, place: Place, attempt: u32) -> bool {
+        let told = self.told.get(&place).copied().unwrap_or(0);
+        assert!(attempt > told || self.attempts_restart, "{place:?} comes in attempt {attempt}, and {told} is told");
         let succeeds = match self.nature(place) {
             Nature::Good => true,
             Nature::Flaky(from) => attempt >= from,
@@ -84,6 +92,12 @@ impl Oracle {
             self.handled.insert(place);
         }
         succeeds
+    }
+
+    /// A member was promised that the coordinator knows of this attempt.
+    pub(super) fn tell(&mut self, place: Place, attempt: u32) {
+        let told = self.told.entry(place).or_default();
+        *told = attempt.max(*told);
     }
 
     pub(super) fn dead_letter(&mut self, place: Place, attempts: u32) {

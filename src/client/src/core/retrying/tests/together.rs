@@ -8,7 +8,10 @@ use super::world::World;
 const SEEDS_DEFAULT: u64 = 100;
 
 /// What must have happened for the runs to say anything.
-const EXPECTED: [&str; 16] = [
+const EXPECTED: [&str; 19] = [
+    "a commit is told",
+    "a commit that is lost",
+    "a commit without room",
     "a crash that loses state",
     "a dead letter appended",
     "a dead letter appended again",

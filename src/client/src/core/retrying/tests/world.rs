@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use consumer_groups::retry::RetryLimits;
 use wire::{Exhausted, LeaderEpoch, Offset, PartitionIndex, PartitionKey, RetryPolicy, SettlePartition, TopicId};
 
-use super::super::{Assignment, Delivery, PollPlan, RetryFetch, RetryingCore, SettlePlan};
+use super::super::{Assignment, Delivery, Mark, PollPlan, Progress, RetryFetch, RetryingCore, SettlePlan};
 use super::coordinator::{Coordinator, Process, Reply};
-use super::oracle::Oracle;
+use super::oracle::{Oracle, Place};
 use crate::core::random::Random;
 
 const IN_FLIGHT_MAX: usize = 12;
@@ -28,6 +28,10 @@ struct Member {
     fetches: Vec<RetryFetch>,
     settle: Option<(u64, SettlePlan)>,
     polls: Vec<PollPlan>,
+    /// What it said of its records that a retry remembers: the attempt, or `u32::MAX` for one that was handled.
+    said: Vec<(Place, u32)>,
+    /// What it waits for until the coordinator knows it.
+    mark: Option<(Mark, Vec<(Place, u32)>)>,
 }
 
 impl Member {
@@ -40,12 +44,15 @@ impl Member {
             fetches: Vec::new(),
             settle: None,
             polls: Vec::new(),
+            said: Vec::new(),
+            mark: None,
         }
     }
 
     fn unassign(&mut self, partition: PartitionKey) {
         self.core.unassign(partition);
         self.assignments.remove(&partition);
+        self.said.retain(|((said, _), _)| *said != partition);
     }
 }
 
@@ -84,7 +91,7 @@ impl World {
             dead_letter_topic: None,
         };
         let records = 20 + random.below(80) as u64;
-        let oracle = Oracle::new(&mut random, &partitions, records, policy.attempts_max);
+        let oracle = Oracle::new(&mut random, &partitions, records, &policy);
         let records_max = [1, 2, 5, 8192][random.below(4)];
         let limits = RetryLimits { records_max, ..RetryLimits::default() };
         let coordinator = Coordinator::new(policy.clone(), limits);
@@ -190,7 +197,10 @@ impl World {
             }
             3 | 4 => self.handle(at),
             5 => self.fetch_retry(at),
-            6 => self.send_settle(at),
+            6 => {
+                self.commit(at);
+                self.send_settle(at);
+            }
             7 => self.send_poll(at),
             8 => {
                 if let Some(request) = self.random.take(&mut self.requests) {
@@ -325,10 +335,28 @@ impl World {
         let Some(delivery) = self.random.take(&mut member.handling) else { return };
         let place = (delivery.assignment.partition, delivery.offset);
         if self.oracle.work(place, delivery.attempt) {
-            member.core.done(delivery.assignment, delivery.offset);
-        } else {
-            member.core.fail(delivery.assignment, delivery.offset, "it failed");
+            if member.core.done(delivery.assignment, delivery.offset) && delivery.attempt > 1 {
+                member.said.push((place, u32::MAX));
+            }
+        } else if member.core.fail(delivery.assignment, delivery.offset, "it failed") {
+            member.said.push((place, delivery.attempt));
         }
+    }
+
+    /// The program asks that everything be committed, and relies on it when it is told so.
+    fn commit(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        let (mark, said) = member.mark.get_or_insert_with(|| (member.core.mark(), member.said.clone()));
+        match member.core.progress(mark) {
+            Progress::Open => return,
+            Progress::Told => {
+                said.drain(..).for_each(|(place, attempt)| self.oracle.tell(place, attempt));
+                self.coordinator.see("a commit is told");
+            }
+            Progress::NoRoom => self.coordinator.see("a commit without room"),
+            Progress::Lost => self.coordinator.see("a commit that is lost"),
+        }
+        member.mark = None;
     }
 
     fn fetch_retry(&mut self, at: usize) {
