@@ -177,6 +177,10 @@ pub struct Log {
     pub compaction_interval: Span,
     /// What compaction reads and writes in a second, for each shard.
     pub compaction_bytes_per_second: ByteSize,
+    /// What the check of sealed segments at rest reads in a second, for each shard; 0: nothing is checked.
+    pub scrub_bytes_per_second: ByteSize,
+    /// Between two passes of that check, and before the first.
+    pub scrub_interval: Span,
     /// Segment file handles one shard keeps open.
     pub open_files_max: Auto<u32>,
     /// The file `corelane tune iobench` wrote; empty means `io.toml` in each disk's folder, if there.
@@ -297,6 +301,8 @@ impl Default for Log {
             producers_kept: Span::milliseconds(commit_log::limits::PRODUCER_IDLE_MS_MAX_DEFAULT),
             compaction_interval: Span::seconds(15),
             compaction_bytes_per_second: ByteSize(commit_log::limits::COMPACTION_BYTES_PER_SECOND_DEFAULT),
+            scrub_bytes_per_second: ByteSize(commit_log::limits::SCRUB_BYTES_PER_SECOND_DEFAULT),
+            scrub_interval: Span::milliseconds(commit_log::limits::SCRUB_PAUSE_MS_DEFAULT),
             open_files_max: Auto::Auto,
             io_profile: PathBuf::new(),
         }

@@ -16,7 +16,10 @@ use crate::{
 };
 use commit_log::{LogHistograms, LogStats};
 use rustix::time::{ClockId, clock_gettime};
-use shards::clock::{self, Monotonic};
+use shards::{
+    clock::{self, Monotonic},
+    executor,
+};
 use std::{
     rc::Rc,
     sync::{Arc, PoisonError},
@@ -106,8 +109,20 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Meter { looked: clock::monotonic(), ran_ns: thread_time_ns(), walk: Vec::new(), walked: (0, 0), sizes: (0, 0) }
+    }
+
+    /// Begins with a whole snapshot: who asks as soon as the broker serves is told of everything that there is.
+    pub(crate) async fn begin(shard: &Shard) -> Self {
+        let mut meter = Meter::new();
+        loop {
+            meter.publish(shard);
+            if meter.walk.is_empty() {
+                return meter;
+            }
+            executor::yield_if_needed().await;
+        }
     }
 
     /// Publishes how the shard stands now.

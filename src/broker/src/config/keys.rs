@@ -106,6 +106,12 @@ pub(super) const KEYS: &[Key] = &[
     key("log", "producers_kept", "an idempotent producer that appends nothing to a partition for this long is forgotten there"),
     key("log", "compaction_interval", "how often each shard looks for partitions to compact"),
     key("log", "compaction_bytes_per_second", "what compaction reads and writes in a second, for each shard"),
+    key(
+        "log",
+        "scrub_bytes_per_second",
+        "what the check of sealed segments at rest reads in a second, for each shard; 0: no check",
+    ),
+    key("log", "scrub_interval", "between two passes of that check, and before the first"),
     key("log", "open_files_max", "segment file handles one shard keeps open; auto: what RLIMIT_NOFILE allows"),
     key("log", "io_profile", "written by `corelane tune iobench`; empty: io.toml in each disk's folder, if there"),
     key("groups", "partitions", "partitions of `__groups` when it is made: its coordinators are spread over the shards"),

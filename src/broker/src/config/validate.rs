@@ -109,6 +109,10 @@ impl Config {
         size("log.free_bytes_resume", log.free_bytes_resume, log.free_bytes_min.0, 1 << 50)?;
         span("log.compaction_interval", log.compaction_interval, 100, 24 * 3_600_000)?;
         size("log.compaction_bytes_per_second", log.compaction_bytes_per_second, MIB, 1 << 40)?;
+        // At less a pass over one segment would take days.
+        let scrub_min = if log.scrub_bytes_per_second.0 == 0 { 0 } else { 64 << 10 };
+        size("log.scrub_bytes_per_second", log.scrub_bytes_per_second, scrub_min, 1 << 40)?;
+        span("log.scrub_interval", log.scrub_interval, 100, 366 * 86_400_000)?;
         span("log.relaxed_within", log.relaxed_within, 1, 60_000)?;
         // Less, and a retry could come too late to be recognised.
         span("log.producers_kept", log.producers_kept, 600_000, 366 * 86_400_000)?;
@@ -186,6 +190,8 @@ mod tests {
             "[log]\nwal_file_bytes = \"2GiB\"\nwal_bytes_max = \"8GiB\"",
             "log.wal_file_bytes: 2GiB is not between 1MiB and 1GiB",
         );
+        check("[log]\nscrub_bytes_per_second = \"1KiB\"", "log.scrub_bytes_per_second: 1KiB is not between 64KiB and 1TiB");
+        assert!(Config::parse("[log]\nscrub_bytes_per_second = 0", "c").is_ok(), "there may be no check");
         check("[[placement]]\ntopic = \"a[\"\nshards = \"0\"", "placement.topic");
         check("[[disk]]\npath = \"a\"\n[[disk]]\npath = \"a\"", "given twice");
         check("[listen]\nadvertised = \"nowhere\"", "is not host:port");

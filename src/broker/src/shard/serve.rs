@@ -152,6 +152,12 @@ async fn live(context: ShardContext<Mail>, seed: &Arc<Seed>) -> Result<(), Shard
                 Err(error) => seed.process.tell(Event::Failed(error.to_string())),
             },
             Mail::Close => break,
+            Mail::Metadata { version, changes } => {
+                // The mail behind it finds all of it applied.
+                let work = topics_change::apply(&shard, version, &changes).await;
+                let last = version + changes.len() as u64 - 1;
+                executor::spawn(topics_change::finish(Rc::clone(&shard), last, work)).detach();
+            }
             mail => handle(&shard, source, mail),
         }
     }
@@ -198,18 +204,18 @@ async fn open(
 
     let mut work = Vec::new();
     for topic in &seed.topics {
-        work.extend(topics_change::put(&shard, topic, topic.config.partitions));
-        executor::yield_if_needed().await;
+        work.extend(topics_change::put(&shard, topic, topic.config.partitions).await);
     }
     for topic in &seed.deleting {
-        work.extend(topics_change::delete(&shard, topic));
+        work.extend(topics_change::delete(&shard, topic).await);
     }
     let unknown = shard.log.partitions().len().saturating_sub(shard.partitions.borrow().len() + work.len());
     topics_change::run(&shard, work).await?;
     if unknown > 0 {
         tracing::warn!(shard = number, "{unknown} partitions belong to no topic that the metadata knows: kept, not served");
     }
-    executor::spawn(sweeper::run(Rc::clone(&shard))).detach();
+    let meter = metrics::Meter::begin(&shard).await;
+    executor::spawn(sweeper::run(Rc::clone(&shard), meter)).detach();
     executor::spawn(sweeper::expire_requests(Rc::clone(&shard))).detach();
     executor::spawn(calls::run(Rc::clone(&shard))).detach();
     executor::spawn_background(retention::run(Rc::clone(&shard))).detach();
@@ -293,11 +299,6 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
             Ok(stream) => stream.shutdown(),
             Err(error) => tracing::warn!(shard = shard.id.0, "a connection could not be taken over: {error}"),
         },
-        Mail::Metadata { version, changes } => {
-            let work = topics_change::apply(shard, version, &changes);
-            let last = version + changes.len() as u64 - 1;
-            executor::spawn(topics_change::finish(Rc::clone(shard), last, work)).detach();
-        }
         Mail::MetadataAnswer { ticket, result } => {
             let waiting = shard.asked.borrow_mut().remove(&ticket);
             // Who asked may be gone with its connection.
@@ -307,7 +308,9 @@ fn handle(shard: &Rc<Shard>, source: ShardId, mail: Mail) {
             take_no_more(shard);
             executor::spawn(drain(Rc::clone(shard))).detach();
         }
-        Mail::Assigned(_) | Mail::Listen | Mail::Close => unreachable!("these are steps of the start and the stop"),
+        Mail::Assigned(_) | Mail::Listen | Mail::Metadata { .. } | Mail::Close => {
+            unreachable!("these are steps of the start and the stop, or are taken one after the other")
+        }
     }
 }
 

@@ -10,8 +10,7 @@ use std::{pin::pin, rc::Rc, time::Duration};
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Runs until the shard ends.
-pub(super) async fn run(shard: Rc<Shard>) {
-    let mut meter = metrics::Meter::new();
+pub(super) async fn run(shard: Rc<Shard>, mut meter: metrics::Meter) {
     loop {
         clock::sleep(SWEEP).await;
         let now = clock::monotonic();

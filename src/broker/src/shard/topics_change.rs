@@ -8,23 +8,25 @@ use crate::{
     partition::{Partition, partition_options},
 };
 use commit_log::{CreateError, LogFailed};
+use shards::executor;
 use std::{rc::Rc, sync::Arc};
 use wire::{ErrorCode, PartitionIndex, PartitionKey};
 
-/// Applies changes to the copy at once and in order; gives the work that takes durable writes.
-pub(super) fn apply(shard: &Rc<Shard>, version: u64, changes: &[Change]) -> Vec<Work> {
+/// Applies changes to the copy in order; gives the work that takes durable writes. Other tasks get their turn in between: they find the partitions of a
+/// topic that are there so far, as they do while one shard has applied a change and another has not. Groups learn of a change with the copy.
+pub(super) async fn apply(shard: &Rc<Shard>, version: u64, changes: &[Change]) -> Vec<Work> {
     let mut work = Vec::new();
     for (change, version) in changes.iter().zip(version..) {
         let before = shard.topics.borrow_mut().apply(version, change);
         match change {
             Change::Put(topic) => {
                 let existing = before.map_or(0, |entry| entry.topic.config.partitions);
-                work.extend(put(shard, topic, existing));
                 groups::changed(shard, topic);
+                work.extend(put(shard, topic, existing).await);
             }
             Change::Deleting(topic) => {
-                work.extend(delete(shard, topic));
                 groups::deleted(shard, topic);
+                work.extend(delete(shard, topic).await);
             }
             Change::Purged(_) | Change::ProducerIds { .. } => {}
             Change::Producer(producer) => shard.fences.borrow_mut().put(producer),
@@ -75,7 +77,7 @@ pub(super) async fn run(shard: &Shard, work: Vec<Work>) -> Result<(), LogFailed>
 }
 
 /// Serves the partitions of `topic` that this shard owns: those it has, and new ones for those it has not.
-pub(super) fn put(shard: &Rc<Shard>, topic: &Arc<Topic>, existing: u32) -> Vec<Work> {
+pub(super) async fn put(shard: &Rc<Shard>, topic: &Arc<Topic>, existing: u32) -> Vec<Work> {
     let owned: Vec<PartitionIndex> = {
         let topics = shard.topics.borrow();
         let entry = topics.get(topic.id).expect("the topic was just put");
@@ -83,6 +85,7 @@ pub(super) fn put(shard: &Rc<Shard>, topic: &Arc<Topic>, existing: u32) -> Vec<W
     };
     let mut work = Vec::new();
     for index in owned {
+        executor::yield_if_needed().await;
         let key = PartitionKey::new(topic.id, index);
         let served = shard.partitions.borrow().get(&key).cloned();
         if let Some(partition) = served {
@@ -120,10 +123,11 @@ pub(super) fn put(shard: &Rc<Shard>, topic: &Arc<Topic>, existing: u32) -> Vec<W
 }
 
 /// Ends the partitions of `topic`: producers and consumers that wait are told at once, the data goes with durable writes.
-pub(super) fn delete(shard: &Rc<Shard>, topic: &Arc<Topic>) -> Vec<Work> {
+pub(super) async fn delete(shard: &Rc<Shard>, topic: &Arc<Topic>) -> Vec<Work> {
     shard.topic_counters.borrow_mut().remove(&topic.id);
     let mut work = Vec::new();
     for index in (0..topic.config.partitions).map(PartitionIndex) {
+        executor::yield_if_needed().await;
         let key = PartitionKey::new(topic.id, index);
         shard.retention.forget(key);
         let served = shard.partitions.borrow_mut().remove(&key);

@@ -133,6 +133,8 @@ fn log_options(config: &Config, sizes: &Sizes, boot: u64, own: &ShardDirectory) 
         relaxed_flush_ms_max: u64::try_from(config.log.relaxed_within.0.as_millis()).unwrap_or(u64::MAX),
         producer_idle_ms_max: u64::try_from(config.log.producers_kept.0.as_millis()).unwrap_or(u64::MAX),
         compaction_bytes_per_second: config.log.compaction_bytes_per_second.0,
+        scrub_bytes_per_second: config.log.scrub_bytes_per_second.0,
+        scrub_pause_ms: u64::try_from(config.log.scrub_interval.0.as_millis()).unwrap_or(u64::MAX),
         compaction_table_bytes_max: config.memory.compaction_bytes.0,
         open_files_max: sizes.open_files_max as usize,
         free_bytes_min: config.log.free_bytes_min.0,

@@ -10,7 +10,7 @@ use std::{
     thread,
     time::Instant,
 };
-use wire::{ErrorCode, TopicConfig, TopicId};
+use wire::{DescribeClusterRequest, ErrorCode, TopicConfig, TopicId};
 
 const PARTITIONS: u32 = 5;
 
@@ -137,5 +137,34 @@ fn a_broker_that_has_stopped_holds_nothing_open() {
             assert!(begun.elapsed() < HANG_GUARD, "{:?}", open());
             thread::yield_now();
         }
+    }
+}
+
+#[test]
+fn the_cluster_is_described_whole_as_soon_as_the_broker_serves() {
+    const SHARDS: u16 = 3;
+    let site = Site::new();
+    // More than a shard looks at in one go, over all topics; and some data on every shard.
+    let broker = site.start(SHARDS);
+    let mut client = Raw::connect(broker.addr());
+    for number in 0..7 {
+        client.create(&format!("wide{number}"), TopicConfig { partitions: 1000, ..TopicConfig::default() });
+    }
+    let topic = client.create("t", TopicConfig { partitions: 30, ..TopicConfig::default() });
+    for partition in 0..30 {
+        client.produce(topic, partition, batch(&["value"]));
+    }
+    stop(broker);
+    for shards in [SHARDS, 1] {
+        let broker = site.start(shards);
+        let described = Raw::connect(broker.addr()).ask(&DescribeClusterRequest { broker: None });
+        let shards_described = &described.brokers[0].shards;
+        assert_eq!((described.topics, described.partitions, shards_described.len()), (8, 7030, usize::from(shards)));
+        assert_eq!(shards_described.iter().map(|shard| shard.partitions).sum::<u32>(), 7030);
+        for shard in shards_described {
+            assert!(shard.partitions > 0 && shard.log_bytes > 0, "{shard:?}");
+            assert!(shard.disk_available_bytes > 0 && shard.disk_available_bytes < u64::MAX, "{shard:?}");
+        }
+        stop(broker);
     }
 }

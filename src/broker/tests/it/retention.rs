@@ -77,3 +77,25 @@ fn an_altered_size_takes_the_oldest_segments() {
     metrics_when(http, |found| found[log_start] >= 12.0);
     stop(broker);
 }
+
+#[test]
+fn sealed_segments_are_checked_at_the_pace_that_is_configured() {
+    let site = Site::new();
+    let mut config = site.config(1);
+    config.log.scrub_interval = "100ms".parse().unwrap();
+    config.log.scrub_bytes_per_second = "1GiB".parse().unwrap();
+    let broker = broker::start(config).unwrap();
+    let mut client = Raw::connect(broker.addr());
+    let config = TopicConfig { retention_ms: None, retention_bytes: Some(16 << 20), ..TopicConfig::default() };
+    let topic = client.create("checked", config);
+    // Segments of 4 MiB.
+    for number in 0..9 {
+        client.produce(topic, 0, batch(&[noise(1 << 20, number)]));
+    }
+    let of_shard = |name: &str| format!("corelane_scrub{name}_total{{shard=\"0\"}}");
+    let found = metrics_when(broker.http_addr().unwrap(), |found| {
+        found[&of_shard("_passes")] >= 2.0 && found[&of_shard("bed_bytes")] >= f64::from(4 << 20)
+    });
+    assert_eq!(found[&of_shard("_damaged_ranges")], 0.0);
+    stop(broker);
+}
