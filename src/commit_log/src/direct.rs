@@ -159,7 +159,8 @@ async fn write(shard: &Rc<Shard>, partition: &Partition, job: Job) -> Result<(),
     let file = &job.place.file;
     let written = file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, shard.allocate()).await;
     written.map_err(|error| shard.fail(&error))?;
-    file.sync(&shard.files, job.place.reservation).await.map_err(|error| shard.fail(&error))?;
+    file.written_before(&shard.failure, job.place.reservation).await?;
+    file.sync(&shard.files).await.map_err(|error| shard.fail(&error))?;
     completed_before(shard, partition, job.number).await?;
     flush::complete(partition, &job.place, job.end);
     if shard.allocate() != Allocate::Ahead {

@@ -11,9 +11,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use shards::buffer::Shared;
 use shards::disk::{self, DiskError, File};
@@ -23,6 +25,7 @@ use wire::Offset;
 
 use crate::LogOptions;
 use crate::directory::segment_folder_path;
+use crate::failure::{Failure, LogFailed};
 use crate::file_cache::{FileCache, SegmentKey};
 use crate::format::BLOCK_BYTES;
 use crate::format::segment::{SegmentHeader, SegmentIndex};
@@ -168,12 +171,19 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Puts on stable storage everything up to and including `reservation`, and the file's name.
-    pub(crate) async fn sync(&self, files: &FileCache, reservation: Reservation) -> Result<(), DiskError> {
-        // Blocks before mine that are not written yet would be a hole in front of acknowledged batches.
+    /// Waits until everything before `reservation` is written: a block that is not would be a hole in front of acknowledged batches. A write that
+    /// failed has failed the shard, and never completes.
+    pub(crate) async fn written_before(&self, failure: &Failure, reservation: Reservation) -> Result<(), LogFailed> {
         while self.reservations.borrow().open.front().is_some_and(|number| *number < reservation.number) {
-            self.completed.notified().await;
+            if let Either::Right((failed, _)) = select(self.completed.notified(), pin!(failure.wait())).await {
+                return Err(failed);
+            }
         }
+        Ok(())
+    }
+
+    /// Puts on stable storage everything that is written, and the file's name.
+    pub(crate) async fn sync(&self, files: &FileCache) -> Result<(), DiskError> {
         let file = self.open(files).await?;
         file.fdatasync().await?;
         if !self.name_synced.get() {

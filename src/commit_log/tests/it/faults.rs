@@ -1,6 +1,7 @@
 //! Damage, failing writes, full disks.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use commit_log::{AppendError, LogOptions, PartitionLog, ReadError};
@@ -95,6 +96,36 @@ fn a_failed_write_stops_the_shard_and_nothing_is_acknowledged_after_it() {
             log.close().await.unwrap_err();
             // Reads go on.
             assert_eq!(crate::support::decode(&partition.read(Offset(0), 1 << 20, Offset(1)).await.unwrap()).len(), 1);
+        });
+    }
+}
+
+/// The second of two direct writes waited for ever for the first, which had failed.
+#[test]
+fn a_failed_direct_write_ends_the_one_behind_it() {
+    for (target, place) in [(Target::Write, ".seg"), (Target::Write, "wal-")] {
+        let disk = Disk::new(DiskOptions::default());
+        let faulty = disk.clone();
+        simulate(1, &disk, async move {
+            let log = open(&data(), LogOptions { scrub_bytes_per_second: 0, ..small_options() }).await;
+            let partition = create(&log, 0);
+            append(&partition, 1, 1, 100).await;
+            shards::clock::sleep(Duration::from_secs(1)).await;
+            // Every task of the log holds it, and the log holds this.
+            let held = Rc::new(());
+            let by_log = held.clone();
+            log.on_commit(move |_| drop(by_log.clone()));
+            faulty.inject(Fault::once(target, FaultKind::Errno(EIO)).on(place));
+            let (header, bytes) = batch(2, 1, 100 << 10, 0);
+            let first = partition.append(header, bytes.clone(), LeaderEpoch(1), None).unwrap();
+            shards::executor::yield_now().await;
+            let second = partition.append(header, bytes, LeaderEpoch(1), None).unwrap();
+            partition.durable(first.ticket).await.unwrap_err();
+            partition.durable(second.ticket).await.unwrap_err();
+            log.close().await.unwrap_err();
+            drop((log, partition));
+            shards::clock::sleep(Duration::from_secs(10)).await;
+            assert_eq!(Rc::strong_count(&held), 1, "a task of the log has not ended: {target:?} on {place}");
         });
     }
 }
