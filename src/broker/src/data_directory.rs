@@ -22,7 +22,7 @@ pub(crate) use lock::{PortLock, reserve_port};
 pub(crate) use superblock::Superblock;
 
 use crate::config::Config;
-use commit_log::ShardDirectory;
+use commit_log::{ShardDirectory, format::checkpoint};
 use lock::{FileLock, lock_file};
 use std::{
     fs, io,
@@ -67,10 +67,10 @@ pub enum DataDirectoryError {
         /// Where it was at the last start.
         path: PathBuf,
     },
-    /// Shard directories the broker wrote to before are gone.
+    /// Shard directories the broker wrote to before are gone, or what they must hold is.
     #[error(
-        "acknowledged messages may be missing: {missing} is not there, or empty; bring it back as it was, or give up everything stored and \
-         start with an empty data directory and empty disks"
+        "acknowledged messages may be missing: {missing} is not there, or has no checkpoint; bring it back as it was, or give up everything \
+         stored and start with an empty data directory and empty disks"
     )]
     ShardsMissing {
         /// Each directory with its disk.
@@ -133,6 +133,8 @@ impl DataDirectory {
         self.change(|superblock| {
             for disk in &mut superblock.disks {
                 let here = directories.iter().filter(|directory| directory.disk() == disk.path);
+                // One that a crash left half made holds nothing that could be lost.
+                let here = here.filter(|directory| holds_checkpoint(&directory.path()).unwrap_or(true));
                 disk.shards = here.map(|directory| directory.number()).collect();
             }
         })
@@ -190,17 +192,28 @@ fn find_shards(superblock: &Superblock) -> Result<(), DataDirectoryError> {
     for disk in &superblock.disks {
         for number in &disk.shards {
             let path = ShardDirectory::new(disk.path.clone(), *number).path();
-            let is_gone = match fs::read_dir(&path) {
-                Ok(mut entries) => entries.next().is_none(),
-                // What else is wrong with it, recovery says.
-                Err(error) => error.kind() == io::ErrorKind::NotFound,
-            };
-            if is_gone {
+            // What else is wrong with it, recovery says.
+            if !holds_checkpoint(&path).unwrap_or(true) {
                 missing.push(path.display().to_string());
             }
         }
     }
     if missing.is_empty() { Ok(()) } else { Err(DataDirectoryError::ShardsMissing { missing: missing.join(", ") }) }
+}
+
+/// Whether a shard directory was ever opened: the log writes a checkpoint before it takes the first batch, and is never without one again.
+fn holds_checkpoint(path: &Path) -> io::Result<bool> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        if entry?.file_name().to_str().and_then(checkpoint::parse_file_name).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn make_directory(path: &Path) -> Result<PathBuf, DataDirectoryError> {

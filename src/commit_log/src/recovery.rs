@@ -128,6 +128,7 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     let Some(superblock) = found.superblock else { return Ok(Recovered::default()) };
     let disk: Arc<Path> = Arc::from(directory.disk());
     let folder = directory.path();
+    let has_checkpoint = found.checkpoint.is_some();
     let (mut partitions, replay_from, boot) = match found.checkpoint {
         Some(checkpoint) => (checkpoint.partitions, checkpoint.replay_from, checkpoint.boot),
         None => (Vec::new(), ReplayStart { file_sequence: 1, position: BLOCK_BYTES as u64, block_sequence: 1 }, 0),
@@ -144,7 +145,12 @@ pub async fn recover(directory: &ShardDirectory) -> Result<Recovered, RecoverErr
     }
 
     let log = Log::open(&folder, superblock.storage_id, &files).await?;
-    let verdict = judge(replay_from, &log.scan().await?);
+    let files = log.scan().await?;
+    if !has_checkpoint && files.iter().any(|file| !file.candidates.is_empty()) {
+        // The first is written before the first block.
+        return Err(start::incomplete(&folder, "checkpoints").into());
+    }
+    let verdict = judge(replay_from, &files);
     let mut replay = Replay::new(disk.clone(), superblock.boot, partitions);
     fold(&log, &verdict, &mut replay, &folder, &mut report).await?;
     if found.newer_unreadable {

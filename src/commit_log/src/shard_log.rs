@@ -13,6 +13,7 @@ use wire::{Offset, PartitionKey};
 use crate::checkpoint::Reach;
 use crate::failure::{Failure, LogFailed};
 use crate::file_cache::FileCache;
+use crate::format::file_header;
 use crate::format::record::{Entry, Record};
 use crate::partition::{Inner, Partition};
 use crate::partition_log::PartitionLog;
@@ -74,10 +75,11 @@ impl ShardLog {
     /// now may not be open yet: see [`ShardLog::forget_moved`].
     pub async fn open(options: LogOptions, directory: ShardDirectory, states: Vec<PartitionState>) -> Result<Self, OpenError> {
         options.check();
-        let start = start::prepare(&directory, &options).await?;
+        let mut start = start::prepare(&directory, &options).await?;
         let (states, expired) = inventory::take(directory.disk(), states).await?;
         let owned: HashSet<PartitionKey> = states.iter().map(|state| state.key).collect();
         let moved = start.partitions.iter().filter(|state| !owned.contains(&state.key)).cloned().collect();
+        let unfit = std::mem::take(&mut start.unfit);
         let shard = Rc::new(new_shard(options, directory, start));
         shard.moved.replace(moved);
         // Before, they may have been on more shards.
@@ -94,6 +96,9 @@ impl ShardLog {
             assert!(other.is_none(), "a partition has one state: {:?}", state.key);
         }
         wal_files::prepare(&shard).await?;
+        for sequence in unfit {
+            disk::remove_file(&shard.directory.path().join(file_header::file_name(sequence))).await?;
+        }
         checkpoint::run(&shard, Reach::Due).await?;
         space::look(&shard).await;
         executor::spawn(commit::run(shard.clone())).detach();

@@ -53,6 +53,14 @@ pub enum StartError {
         /// The data directory.
         path: String,
     },
+    /// Files that it always has are gone, and with them what was acknowledged.
+    #[error("{path} has lost its {missing}: acknowledged messages may be missing; bring it back as it was")]
+    Incomplete {
+        /// The folder.
+        path: String,
+        /// What is not there.
+        missing: &'static str,
+    },
     /// Its write-ahead log was not replayed.
     #[error("{path} holds a write-ahead log that was not recovered: recover the directory before it is opened")]
     NotRecovered {
@@ -78,12 +86,15 @@ pub(crate) struct Found {
 pub(crate) struct Start {
     pub(crate) wal: WalStart,
     pub(crate) spare: Vec<u64>,
+    /// Files that cannot be written over, because a setting was changed or a crash came while one was made: removed when another is there.
+    pub(crate) unfit: Vec<u64>,
     pub(crate) checkpoint_number: u64,
     /// The partitions that its checkpoint names.
     pub(crate) partitions: Vec<PartitionState>,
 }
 
-/// Reads a shard's folder; an absent one is empty.
+/// Reads a shard's folder; an absent one is empty. The superblock is there before any file of the log, and one of those before any checkpoint: a
+/// folder in which it is the other way round has lost something.
 pub(crate) async fn look(directory: &ShardDirectory) -> Result<Found, StartError> {
     let mut found =
         Found { superblock: None, checkpoint: None, newer_unreadable: false, files: Vec::new(), checkpoint_number: 0 };
@@ -108,9 +119,18 @@ pub(crate) async fn look(directory: &ShardDirectory) -> Result<Found, StartError
         let superblock = superblock.map_err(|error| StartError::Superblock { path: path.display().to_string(), error })?;
         found.superblock = Some(superblock);
         found.checkpoint = read_checkpoint(directory, superblock.storage_id, &checkpoints).await?;
+        if found.checkpoint.is_some() && found.files.is_empty() {
+            return Err(incomplete(&folder, "write-ahead log"));
+        }
         found.newer_unreadable = found.checkpoint.as_ref().is_some_and(|read| read.sequence < found.checkpoint_number);
+    } else if !found.files.is_empty() || !checkpoints.is_empty() {
+        return Err(incomplete(&folder, SUPERBLOCK_NAME));
     }
     Ok(found)
+}
+
+pub(crate) fn incomplete(folder: &Path, missing: &'static str) -> StartError {
+    StartError::Incomplete { path: folder.display().to_string(), missing }
 }
 
 /// The newest checkpoint, or the one before it if the newest cannot be read.
@@ -148,7 +168,7 @@ pub(crate) async fn prepare(directory: &ShardDirectory, options: &LogOptions) ->
     if found.files.iter().any(|sequence| *sequence >= next_file) {
         return Err(StartError::NotRecovered { path: folder.display().to_string() });
     }
-    let spare = usable_files(&folder, &found.files, options.wal_file_bytes).await?;
+    let (spare, unfit) = divide_files(&folder, &found.files, options.wal_file_bytes).await?;
     let wal = WalStart {
         storage_id,
         file_bytes: options.wal_file_bytes,
@@ -157,7 +177,7 @@ pub(crate) async fn prepare(directory: &ShardDirectory, options: &LogOptions) ->
         previous: PreviousFile { file_sequence: next_file - 1, end_position: 0, end_block_sequence: next_block },
     };
     let partitions = found.checkpoint.map_or_else(Vec::new, |checkpoint| checkpoint.partitions);
-    Ok(Start { wal, spare, checkpoint_number: found.checkpoint_number, partitions })
+    Ok(Start { wal, spare, unfit, checkpoint_number: found.checkpoint_number, partitions })
 }
 
 /// Makes the folders that are missing. The names of all of them are on stable storage when it returns, whoever made them.
@@ -195,19 +215,14 @@ async fn write_superblock(
     Ok(superblock.storage_id)
 }
 
-/// Files that can be written over; those of another size (a setting was changed, a crash came while one was made) are removed.
-async fn usable_files(folder: &Path, files: &[u64], file_bytes: u64) -> Result<Vec<u64>, DiskError> {
-    let mut usable = Vec::new();
+/// Files that can be written over, and those of another size.
+async fn divide_files(folder: &Path, files: &[u64], file_bytes: u64) -> Result<(Vec<u64>, Vec<u64>), DiskError> {
+    let (mut usable, mut unfit) = (Vec::new(), Vec::new());
     for sequence in files {
-        let path = folder.join(file_header::file_name(*sequence));
-        let file = File::open(&path, OpenOptions::reading()).await?;
+        let file = File::open(&folder.join(file_header::file_name(*sequence)), OpenOptions::reading()).await?;
         let length = file.len()?;
         file.close().await?;
-        if length == file_bytes {
-            usable.push(*sequence);
-        } else {
-            disk::remove_file(&path).await?;
-        }
+        if length == file_bytes { usable.push(*sequence) } else { unfit.push(*sequence) }
     }
-    Ok(usable)
+    Ok((usable, unfit))
 }

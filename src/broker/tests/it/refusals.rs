@@ -83,7 +83,11 @@ fn a_missing_shard_directory_stops_the_start_until_it_is_back() {
         fs::create_dir(path(name)).unwrap();
         let words = refused(site.config(shards));
         assert!(words.contains(&directory), "{words}");
-        fs::remove_dir(path(name)).unwrap();
+        // And one that still says whose it was, but not what it held.
+        fs::copy(path("away").join("superblock"), path(name).join("superblock")).unwrap();
+        let words = refused(site.config(shards));
+        assert!(words.contains(&directory) && words.contains("no checkpoint"), "{words}");
+        fs::remove_dir_all(path(name)).unwrap();
         fs::rename(path("away"), path(name)).unwrap();
     }
     // Fewer shards empty the other directory: then nothing is missed with it.

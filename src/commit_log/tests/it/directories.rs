@@ -140,3 +140,47 @@ fn an_unreadable_checkpoint_marks_every_partition() {
         assert!(recovered.partitions.iter().all(|state| state.lossy));
     });
 }
+
+/// What is left of a directory does not pass for one that never held anything.
+#[test]
+fn a_directory_that_has_lost_its_superblock_checkpoints_or_log_is_refused() {
+    let sources = [("superblock", "superblock"), ("checkpoint-", "checkpoints"), ("wal-", "write-ahead log")];
+    for (name, missing) in sources {
+        for is_closed in [true, false] {
+            let disk = Disk::new(DiskOptions::default());
+            simulate(1, &disk, async move {
+                let log = open(&data(), small_options()).await;
+                append(&create(&log, 0), 1, 1, 100).await;
+                if is_closed {
+                    log.close().await.unwrap();
+                }
+            });
+            disk.crash(CrashMode::Kill, 1);
+            simulate(2, &disk, async move {
+                let folder = directory(0).path();
+                for entry in shards::disk::list_dir(&folder).await.unwrap() {
+                    if entry.name.starts_with(name) {
+                        shards::disk::remove_file(&folder.join(entry.name)).await.unwrap();
+                    }
+                }
+                let refused = recover(&directory(0)).await.unwrap_err().to_string();
+                let words = format!("{} has lost its {missing}: acknowledged messages may be missing", folder.display());
+                assert!(refused.starts_with(&words), "{refused}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_file_size_was_changed_is_never_without_a_file() {
+    for step in 1..120 {
+        let disk = one_directory();
+        crash_at(step, &disk, async {
+            open(&data(), LogOptions { wal_file_bytes: 512 << 10, ..small_options() }).await;
+        });
+        simulate(2, &disk, async move {
+            let log = open(&data(), small_options()).await;
+            assert_eq!(read_all(&log.partition(key(0)).unwrap(), 0, 1000).await, [(0, 1, 10)], "step {step}");
+        });
+    }
+}
