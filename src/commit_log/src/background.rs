@@ -1,4 +1,4 @@
-//! What runs behind the appends, under the background share: flushing what fills the memory, sealing, checkpoints.
+//! What runs behind the appends, under the background share: flushing what fills the memory, sealing beside it, checkpoints.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ pub(crate) const FLUSHES_IN_FLIGHT_MAX: usize = 16;
 /// disk, so that this is a second or two of the time until it serves.
 pub(crate) const DIRECT_BYTES_PER_CHECKPOINT: u64 = 2 << 30;
 
-/// Flushes and seals until the log is closed.
+/// Flushes until the log is closed.
 pub(crate) async fn run(shard: Rc<Shard>) {
     while !shard.closed.get() && shard.failure.get().is_none() {
         let wake = shard.background.notified();
@@ -33,11 +33,8 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     }
 }
 
-/// Does the most needed thing; false when nothing could be done now.
+/// Flushes what is most needed; false when nothing could be done now.
 async fn step(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
-    if seal_one(shard).await? {
-        return Ok(true);
-    }
     if flush_wanted(shard).await? {
         return Ok(true);
     }
@@ -66,8 +63,22 @@ async fn flush_wanted(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
     Ok(true)
 }
 
-/// Writes the end of one sealed segment.
+/// Seals until the log is closed: beside the flushes, which appends wait for, and which under load never end.
+pub(crate) async fn run_seals(shard: Rc<Shard>) {
+    while !shard.closed.get() && shard.failure.get().is_none() {
+        let wake = shard.seal_work.notified();
+        match seal_one(&shard).await {
+            Ok(true) => {}
+            Ok(false) => wake.await,
+            // The failure is latched; whoever waits was told.
+            Err(LogFailed { .. }) => return,
+        }
+    }
+}
+
+/// Writes the end of one sealed segment; false when there is none. Returns when nobody else is writing one.
 pub(crate) async fn seal_one(shard: &Rc<Shard>) -> Result<bool, LogFailed> {
+    let _turn = shard.seal_turn.acquire(1).await;
     let Some(sealing) = shard.sealing.borrow_mut().pop_front() else { return Ok(false) };
     seal::finish(shard, sealing).await.map_err(|error| shard.fail(&error))?;
     Ok(true)

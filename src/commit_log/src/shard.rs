@@ -99,6 +99,10 @@ pub(crate) struct Shard {
     pub(crate) compaction_turn: Semaphore,
     /// Closed segments whose index is not in their file yet.
     pub(crate) sealing: RefCell<VecDeque<Sealing>>,
+    /// There is something in `sealing`, or the log ends.
+    pub(crate) seal_work: Notify,
+    /// One index at a time.
+    pub(crate) seal_turn: Semaphore,
     pub(crate) counters: Counters,
     pub(crate) queue_bytes: Cell<u64>,
     /// Idempotent producers remembered, of all partitions.
@@ -306,6 +310,7 @@ impl Shard {
         self.background.notify_waiters();
         self.checkpoint_work.notify_waiters();
         self.trim_work.notify_waiters();
+        self.seal_work.notify_waiters();
         failed
     }
 
@@ -342,7 +347,7 @@ impl Shard {
     /// Queues a closed segment for its index.
     pub(crate) fn seal_later(&self, sealing: Sealing) {
         self.sealing.borrow_mut().push_back(sealing);
-        self.background.notify_waiters();
+        self.seal_work.notify_waiters();
     }
 
     /// Notes that a partition has closed a segment, for whoever decides what is kept.

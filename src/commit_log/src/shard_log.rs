@@ -104,6 +104,7 @@ impl ShardLog {
         executor::spawn(commit::run(shard.clone())).detach();
         executor::spawn(wal_files::run(shard.clone())).detach();
         executor::spawn_background(background::run(shard.clone())).detach();
+        executor::spawn_background(background::run_seals(shard.clone())).detach();
         executor::spawn_background(background::run_checkpoints(shard.clone())).detach();
         executor::spawn_background(remove::run_after(shard.clone(), expired)).detach();
         executor::spawn_background(space::watch(shard.clone())).detach();
@@ -284,6 +285,7 @@ impl ShardLog {
         shard.checkpoint_work.notify_waiters();
         shard.work.notify_waiters();
         shard.trim_work.notify_waiters();
+        shard.seal_work.notify_waiters();
         Ok(())
     }
 }
@@ -311,6 +313,8 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         superseded: RefCell::default(),
         compaction_turn: Semaphore::new(1),
         sealing: RefCell::default(),
+        seal_work: Default::default(),
+        seal_turn: Semaphore::new(1),
         counters: Counters::default(),
         queue_bytes: Cell::new(0),
         producers: Cell::new(0),
