@@ -121,6 +121,8 @@ pub(crate) struct SealedSegment {
     pub(crate) tombstones_since_ms: Option<i64>,
     /// See [`ActiveSegment::known_by`].
     pub(crate) known_by: u64,
+    /// See [`SegmentFile::incarnation`]; 0 also for what compaction made.
+    pub(crate) incarnation: u64,
 }
 
 impl SealedSegment {
@@ -271,6 +273,7 @@ impl Inner {
                 sealed_ms: if segment.sealed { segment.aged_from_ms } else { clock::wall_ms() },
                 tombstones_since_ms: segment.tombstones_since_ms,
                 known_by: 0,
+                incarnation: 0,
             });
         }
         inner

@@ -159,6 +159,7 @@ mod tests {
         let disk: Arc<Path> = Arc::from(Path::new("/x"));
         let segment = |(n, max_timestamp_ms): (u64, &i64)| SealedSegment {
             known_by: 0,
+            incarnation: 0,
             key: SegmentKey { partition, base: n * 10, generation: 0 },
             disk: disk.clone(),
             end: n * 10 + 10,

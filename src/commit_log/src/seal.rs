@@ -23,15 +23,23 @@ pub(crate) struct Sealing {
 pub(crate) async fn finish(shard: &Rc<Shard>, sealing: Sealing) -> Result<(), DiskError> {
     let Sealing { partition, file: segment, end } = sealing;
     let key = segment.key;
-    // Under the lock, nobody removes the file, or puts another of its name in its place.
-    let _lock = shard.lock_segments(&partition).await;
-    let is_kept = partition.inner.borrow().sealed.iter().any(|sealed| sealed.key == key && sealed.end == end);
-    if !is_kept {
+    let is_kept = || {
+        let inner = partition.inner.borrow();
+        inner.sealed.iter().any(|sealed| (sealed.key, sealed.end, sealed.incarnation) == (key, end, segment.incarnation))
+    };
+    if !is_kept() {
         return Ok(());
     }
+    // Of a segment that was continued after a restart all that was there before is read: appends do not wait for that.
+    let index = segment_index::whole(shard, &segment, end).await;
+    // Under the lock, nobody removes the file, or puts another of its name in its place; before it, somebody may have.
+    let _lock = shard.lock_segments(&partition).await;
+    if !is_kept() {
+        return Ok(());
+    }
+    let index = index?;
     let file = segment.open(&shard.files).await?;
     let end_position = segment.position();
-    let index = segment_index::whole(shard, &segment, end).await?;
     let bytes = index.encode(key.partition, end_position, Offset(end));
     let mut block = buffer::allocate(bytes.len());
     block.copy_from_slice(&bytes);

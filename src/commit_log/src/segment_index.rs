@@ -30,6 +30,8 @@ pub(crate) struct IndexCache {
     indexes: RefCell<HashMap<SegmentKey, (Rc<SegmentIndex>, u64)>>,
     order: RefCell<VecDeque<SegmentKey>>,
     bytes: Cell<usize>,
+    /// How often one was forgotten: an index that was being read meanwhile may be of a file that is gone.
+    forgotten: Cell<u64>,
 }
 
 impl IndexCache {
@@ -41,7 +43,7 @@ impl IndexCache {
 
     /// Adds the index of the batches of a segment before `end`.
     pub(crate) fn insert(&self, key: SegmentKey, index: Rc<SegmentIndex>, end: u64) {
-        self.forget(key);
+        self.take_out(key);
         self.bytes.set(self.bytes.get() + index.memory_bytes());
         self.indexes.borrow_mut().insert(key, (index, end));
         self.order.borrow_mut().push_back(key);
@@ -51,7 +53,13 @@ impl IndexCache {
         }
     }
 
+    /// The file has gone or was cut: another may take its name.
     pub(crate) fn forget(&self, key: SegmentKey) {
+        self.forgotten.set(self.forgotten.get() + 1);
+        self.take_out(key);
+    }
+
+    fn take_out(&self, key: SegmentKey) {
         if self.remove(key) {
             self.order.borrow_mut().retain(|other| *other != key);
         }
@@ -113,6 +121,7 @@ async fn index_of(shard: &Shard, place: &Place) -> Result<Rc<SegmentIndex>, Disk
     if let Some(index) = shard.indexes.get(place.key, end) {
         return Ok(index);
     }
+    let forgotten = shard.indexes.forgotten.get();
     let file = shard.files.get(place.key, &place.disk).await?;
     let stored = if place.active.is_none() { read_stored(shard, &file, place.key).await? } else { None };
     let index = match stored {
@@ -123,7 +132,9 @@ async fn index_of(shard: &Shard, place: &Place) -> Result<Rc<SegmentIndex>, Disk
         }
     };
     let index = Rc::new(index);
-    shard.indexes.insert(place.key, index.clone(), end);
+    if shard.indexes.forgotten.get() == forgotten {
+        shard.indexes.insert(place.key, index.clone(), end);
+    }
     Ok(index)
 }
 

@@ -154,6 +154,7 @@ pub(crate) fn seal(shard: &Shard, partition: &Rc<Partition>, inner: &mut Inner) 
         sealed_ms,
         tombstones_since_ms: None,
         known_by: active.known_by,
+        incarnation: active.file.incarnation,
     });
     if active.file.index_start == active.file.key.base {
         // Found there until it is in the file.

@@ -37,6 +37,7 @@ pub(crate) fn sealed(made: &Made, sealed_ms: i64, tombstones_since_ms: Option<i6
         sealed_ms,
         tombstones_since_ms,
         known_by: 0,
+        incarnation: 0,
     }
 }
 
