@@ -20,6 +20,12 @@ pub(crate) const FLUSH_BYTES_MAX: usize = 1 << 20;
 /// Blocks of all flushes on their way to the disk at a time: a commit waits behind them there, whatever share of the processor they have.
 pub(crate) const FLUSH_BLOCKS_IN_FLIGHT_MAX: usize = FLUSH_BYTES_MAX / BLOCK_BYTES;
 
+/// What one round of a flush takes: the unflushed durable batches from the first on.
+struct Round {
+    count: usize,
+    padded_bytes: usize,
+}
+
 struct Job {
     place: Place,
     buffers: Vec<Shared>,
@@ -31,10 +37,13 @@ pub(crate) async fn flush(shard: &Rc<Shard>, partition: &Rc<Partition>) -> Resul
     let _lock = shard.lock_segments(partition).await;
     loop {
         shard.failure.check()?;
-        let Some(job) = take(shard, partition) else { return Ok(()) };
-        let bytes = job.place.reservation.bytes;
-        let blocks = (bytes as usize / BLOCK_BYTES).min(FLUSH_BLOCKS_IN_FLIGHT_MAX);
+        let Some(round) = due(&partition.inner.borrow()) else { return Ok(()) };
+        // Before the buffers: of flushes that wait here, none takes memory.
+        let blocks = (round.padded_bytes / BLOCK_BYTES).min(FLUSH_BLOCKS_IN_FLIGHT_MAX);
         let _on_the_way = shard.flush_blocks.acquire(blocks).await;
+        shard.failure.check()?;
+        let Some(job) = take(shard, partition, &round) else { return Ok(()) };
+        let bytes = job.place.reservation.bytes;
         let is_first = partition.inner.borrow().sealed.last().is_none();
         let allocate = if is_first { Allocate::Nothing } else { shard.allocate() };
         let written = job.place.file.write(&shard.files, &shard.options, job.place.reservation, job.buffers, allocate).await;
@@ -58,20 +67,19 @@ pub(crate) fn complete(partition: &Partition, place: &Place, end: u64) {
     inner.flushed_up_to(end);
 }
 
-fn take(shard: &Shard, partition: &Rc<Partition>) -> Option<Job> {
+/// Takes the batches of a round that was [`due`] under the same lock: nobody else has moved any of them since.
+fn take(shard: &Shard, partition: &Rc<Partition>, round: &Round) -> Option<Job> {
     let mut inner = partition.inner.borrow_mut();
     if inner.deleted {
         return None;
     }
-    let (first, count) = due(&inner);
-    if count == 0 {
-        return None;
-    }
+    let (first, count) = (inner.first_unflushed(), round.count);
     let mut placed: Vec<Placed> = inner.cached.range(first..first + count).map(CachedBatch::placed).collect();
     let end = placed.last().expect("at least one batch is due").last + 1;
     let epoch = inner.epochs.latest().expect("a partition with batches has an epoch").epoch;
     let chunks = segment_fill::chunks(inner.cached.range(first..first + count).map(|batch| (batch.bytes.len(), false)));
     let padded = segments::spread(&mut placed, &chunks);
+    assert_eq!(padded, round.padded_bytes as u64, "the room taken is that of the batches");
     let place = segments::reserve(shard, partition, &mut inner, &placed, padded, shards::clock::wall_ms());
     let mut pieces = inner.cached.range(first..first + count).map(|batch| Piece { header: None, bytes: &batch.bytes });
     let mut taken = 0;
@@ -84,8 +92,11 @@ fn take(shard: &Shard, partition: &Rc<Partition>) -> Option<Job> {
     Some(Job { place, buffers, end })
 }
 
-/// The unflushed durable batches of one round: the first, and how many.
-fn due(inner: &Inner) -> (usize, usize) {
+/// The next round; `None` when there is nothing that could be flushed.
+fn due(inner: &Inner) -> Option<Round> {
+    if inner.deleted {
+        return None;
+    }
     let first = inner.first_unflushed();
     let mut length = 0;
     let mut count = 0;
@@ -97,5 +108,6 @@ fn due(inner: &Inner) -> (usize, usize) {
         length += batch.bytes.len();
         count += 1;
     }
-    (first, count)
+    let chunks = segment_fill::chunks(inner.cached.range(first..first + count).map(|batch| (batch.bytes.len(), false)));
+    (count > 0).then(|| Round { count, padded_bytes: chunks.iter().map(|chunk| chunk.padded).sum() })
 }

@@ -6,6 +6,7 @@ mod changes;
 mod compaction;
 mod directories;
 mod faults;
+mod flush;
 mod inventory;
 mod producers;
 mod recovery;
