@@ -3,6 +3,7 @@
 
 mod admin;
 mod consume;
+mod group;
 mod hostile;
 mod mock;
 mod produce;

@@ -1,5 +1,7 @@
 //! A broker in memory: two shards, real frames, faults on request.
 
+mod group;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,6 +50,7 @@ pub(crate) struct State {
     pub(crate) damage_next_fetch: bool,
     /// Identities given.
     pub(crate) producers: i64,
+    pub(crate) group: group::GroupState,
 }
 
 pub(crate) struct Shared {
@@ -188,6 +191,15 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
                     }
                     _ => encode_reply(&header, &reply, 0),
                 }
+            }
+            api @ (Api::FindCoordinator | Api::GroupHeartbeat | Api::FetchOffsets | Api::Settle | Api::TakeRetries) => {
+                let (shared, write) = (Arc::clone(&shared), Arc::clone(&write));
+                requests.spawn(async move {
+                    if let Some(reply) = group::answer(&shared, api, &header, &body).await {
+                        let _ = write.lock().await.write_all(&reply).await;
+                    }
+                });
+                continue;
             }
             api => small(&shared, api, &header, &body),
         };
