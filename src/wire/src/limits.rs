@@ -167,9 +167,11 @@ pub const FAILURE_REASON_BYTES_MAX: usize = 1024;
 pub const SETTLED_PER_REQUEST_MAX: usize = 2048;
 /// Records failed in one settle request.
 pub const FAILED_PER_REQUEST_MAX: usize = 256;
+/// Partitions in one settle request: with all the records that it may settle they fit its body.
+pub const PARTITIONS_PER_SETTLE_MAX: usize = 1024;
 /// How far ahead of the committed offset a member may deliver, in offsets: what is settled above it is state that the coordinator holds.
 pub const SETTLE_WINDOW_OFFSETS: u64 = 32_768;
-/// Partitions named in one request for retries: a long poll per member must cover all that it owns, and they fit its body.
+/// Partitions named in one request for retries: they fit its body. A member that owns more names them in turn.
 pub const PARTITIONS_PER_TAKE_MAX: usize = 32_768;
 /// Records in one answer to a request for retries.
 pub const RETRIES_PER_REPLY_MAX: u32 = 1024;
@@ -231,7 +233,8 @@ const _: () = {
     assert!(GROUPS_PER_REQUEST_MAX * (GROUP_ID_BYTES_MAX + 8) <= REQUEST_BODY_BYTES_MAX as usize);
     let settled_bytes = SETTLED_PER_REQUEST_MAX * (PARKING_KEY_BYTES_MAX + 32);
     let failed_bytes = FAILED_PER_REQUEST_MAX * (PARKING_KEY_BYTES_MAX + FAILURE_REASON_BYTES_MAX + 48);
-    assert!(settled_bytes + failed_bytes + 64 * 1024 <= REQUEST_BODY_BYTES_MAX as usize);
+    let partition_bytes = PARTITIONS_PER_SETTLE_MAX * 96;
+    assert!(settled_bytes + failed_bytes + partition_bytes + 4096 <= REQUEST_BODY_BYTES_MAX as usize);
     assert!(RETRY_BACKOFF_FIRST_MS_DEFAULT <= RETRY_BACKOFF_MAX_MS_DEFAULT);
     assert!(RETRY_BACKOFF_MAX_MS_DEFAULT <= RETRY_BACKOFF_MS_MAX);
     assert!(PADDING_BYTES_MAX as usize >= 4096 + BATCH_HEADER_BYTES);

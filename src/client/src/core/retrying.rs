@@ -23,16 +23,22 @@ mod mark;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::{Duration, Instant};
 
-use wire::limits::{FAILED_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST_MAX, SETTLED_PER_REQUEST_MAX};
-use wire::{DueRecord, FetchedOffset, LeaderEpoch, Offset, PartitionKey, SettlePartition, SettlePartitionReply};
+use wire::limits::{FAILED_PER_REQUEST_MAX, PARTITIONS_PER_SETTLE_MAX, PARTITIONS_PER_TAKE_MAX, SETTLED_PER_REQUEST_MAX};
+use wire::{
+    DueRecord, FetchedOffset, LeaderEpoch, Offset, PartitionIndex, PartitionKey, SettlePartition, SettlePartitionReply, TopicId,
+};
 
 use self::assigned::{Assigned, RetryTaken};
 pub(crate) use self::mark::{Mark, Progress};
 
 /// How long to wait until the coordinator is asked again whether it has room, unless a retry has made some.
 const FULL_PAUSE: Duration = Duration::from_millis(500);
+
+/// Before all others.
+const PARTITION_FIRST: PartitionKey = PartitionKey::new(TopicId([0; 16]), PartitionIndex(0));
 
 /// The state of a member that retries. `T` is what stands for a record.
 #[derive(Debug)]
@@ -44,8 +50,14 @@ pub(crate) struct RetryingCore<T> {
     in_flight_max: usize,
     assignment_next: u64,
     settling: bool,
+    /// Where the next settle request begins: what did not fit the last one comes first.
+    settle_from: PartitionKey,
+    /// Commits are to move, and were not all said.
+    commits_due: bool,
     /// A request without an answer: it is said again as it was, so that a copy that comes late says nothing else.
     unanswered: Option<SettlePlan>,
+    /// Where the next poll begins: of more partitions than fit one they are named in turn.
+    poll_from: PartitionKey,
     /// Number of the last poll sent.
     poll: u64,
     /// Number of the last poll whose answer is here, with nothing left out.
@@ -119,7 +131,10 @@ impl<T> RetryingCore<T> {
             in_flight_max: in_flight_max.max(1),
             assignment_next: 0,
             settling: false,
+            settle_from: PARTITION_FIRST,
+            commits_due: false,
             unanswered: None,
+            poll_from: PARTITION_FIRST,
             poll: 0,
             received: 0,
             polling: false,
@@ -225,8 +240,10 @@ impl<T> RetryingCore<T> {
         Some(self.partitions.get(&partition)?.position())
     }
 
-    /// What to tell the coordinator now. `with_commits` also moves commits, where there is nothing else to say too.
+    /// What to tell the coordinator now. `with_commits` also moves commits, where there is nothing else to say too: those that do not fit now
+    /// come with the next requests.
     pub(crate) fn next_settle(&mut self, now: Instant, with_commits: bool) -> Option<SettlePlan> {
+        self.commits_due |= with_commits;
         if self.settling {
             return None;
         }
@@ -236,13 +253,23 @@ impl<T> RetryingCore<T> {
         }
         let mut room = Room { settled: SETTLED_PER_REQUEST_MAX, failed: FAILED_PER_REQUEST_MAX };
         let mut plan = SettlePlan { assignments: Vec::new(), partitions: Vec::new() };
-        for assigned in self.partitions.values_mut() {
-            if plan.partitions.len() == PARTITIONS_PER_REQUEST_MAX {
-                break;
+        let (from, with_commits) = (self.settle_from, self.commits_due);
+        self.settle_from = PARTITION_FIRST;
+        self.commits_due = false;
+        for in_turn in [(Included(from), Unbounded), (Unbounded, Excluded(from))] {
+            for (partition, assigned) in self.partitions.range_mut(in_turn) {
+                if plan.partitions.len() == PARTITIONS_PER_SETTLE_MAX {
+                    self.settle_from = *partition;
+                    self.commits_due = with_commits;
+                    break;
+                }
+                if let Some(part) = assigned.next_settle(now, with_commits, &mut room) {
+                    plan.assignments.push(assigned.assignment);
+                    plan.partitions.push(part);
+                }
             }
-            if let Some(part) = assigned.next_settle(now, with_commits, &mut room) {
-                plan.assignments.push(assigned.assignment);
-                plan.partitions.push(part);
+            if self.settle_from != PARTITION_FIRST {
+                break;
             }
         }
         self.settling = !plan.partitions.is_empty();
@@ -288,8 +315,10 @@ impl<T> RetryingCore<T> {
         self.poll_is_stale = false;
         self.poll += 1;
         self.partitions.values_mut().for_each(Assigned::polled);
-        let going_on = self.partitions.values().filter(|assigned| !assigned.is_ending());
-        let assignments = going_on.map(|assigned| assigned.assignment).collect();
+        let in_turn = self.partitions.range(self.poll_from..).chain(self.partitions.range(..self.poll_from));
+        let mut going_on = in_turn.map(|(_, assigned)| assigned).filter(|assigned| !assigned.is_ending());
+        let assignments = going_on.by_ref().take(PARTITIONS_PER_TAKE_MAX).map(|assigned| assigned.assignment).collect();
+        self.poll_from = going_on.next().map_or(PARTITION_FIRST, |assigned| assigned.assignment.partition);
         Some(PollPlan { poll: self.poll, received: self.received, assignments })
     }
 

@@ -7,7 +7,7 @@ use crate::error_code::ErrorCode;
 use crate::frame::FrameError;
 use crate::ids::{MemberEpoch, Offset, PartitionIndex, TimestampMs, TopicId};
 use crate::limits::{
-    FAILED_PER_REQUEST_MAX, FAILURE_REASON_BYTES_MAX, PARKING_KEY_BYTES_MAX, PARTITIONS_PER_REQUEST_MAX, SETTLED_PER_REQUEST_MAX,
+    FAILED_PER_REQUEST_MAX, FAILURE_REASON_BYTES_MAX, PARKING_KEY_BYTES_MAX, PARTITIONS_PER_SETTLE_MAX, SETTLED_PER_REQUEST_MAX,
 };
 use crate::messages::commit_offsets::CommittedOffset;
 use crate::messages::field::{FieldError, require_bytes};
@@ -78,7 +78,7 @@ pub struct FailedRecord {
 
 impl SettleRequest {
     fn check(&self) -> Result<(), FrameError> {
-        check_count("partitions in a request", self.partitions.len(), PARTITIONS_PER_REQUEST_MAX)?;
+        check_count("partitions in a request", self.partitions.len(), PARTITIONS_PER_SETTLE_MAX)?;
         let settled = self.partitions.iter().map(|partition| partition.deferred.len() + partition.done.len()).sum();
         check_count("records settled in a request", settled, SETTLED_PER_REQUEST_MAX)?;
         let failed = self.partitions.iter().map(|partition| partition.failed.len()).sum();

@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use wire::limits::{
     FAILED_PER_REQUEST_MAX, GROUP_PARTITIONS_MAX, GROUPS_PER_REQUEST_MAX, OFFSET_METADATA_BYTES_MAX, PARKING_KEY_BYTES_MAX,
-    PARTITIONS_PER_REQUEST_MAX, PARTITIONS_PER_TAKE_MAX, SETTLED_PER_REQUEST_MAX, SUBSCRIBED_TOPICS_MAX,
+    PARTITIONS_PER_REQUEST_MAX, PARTITIONS_PER_SETTLE_MAX, PARTITIONS_PER_TAKE_MAX, SETTLED_PER_REQUEST_MAX,
+    SUBSCRIBED_TOPICS_MAX,
 };
 use wire::*;
 
@@ -90,7 +91,7 @@ fn counts_are_limited() {
         clear_parked: false,
         partitions: vec![AlterPartition { topic: TOPIC, partition, offset: None }; count],
     });
-    check_count(PARTITIONS_PER_REQUEST_MAX, |count| settle(vec![settled(); count]));
+    check_count(PARTITIONS_PER_SETTLE_MAX, |count| settle(vec![settled(); count]));
     // Deferred and done together.
     check_count(SETTLED_PER_REQUEST_MAX, |count| {
         let done = vec![DoneRecord { key: None, offset: Offset(1) }; count - 1];

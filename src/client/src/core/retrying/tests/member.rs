@@ -1,10 +1,14 @@
 //! A member alone.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
+use wire::limits::{
+    FAILURE_REASON_BYTES_MAX, FRAME_HEADER_BYTES, GROUP_ID_BYTES_MAX, MEMBER_ID_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
+};
 use wire::{
-    CommittedOffset, DueRecord, ErrorCode, FetchedOffset, LeaderEpoch, Offset, ParkedKey, PartitionIndex, PartitionKey,
-    SettleOutcome, SettlePartition, SettlePartitionReply, TimestampMs, TopicId,
+    CommittedOffset, DueRecord, ErrorCode, FetchedOffset, LeaderEpoch, MemberEpoch, Offset, ParkedKey, PartitionIndex,
+    PartitionKey, SettleOutcome, SettlePartition, SettlePartitionReply, SettleRequest, TimestampMs, TopicId,
 };
 
 use super::super::*;
@@ -455,4 +459,86 @@ fn what_was_begun_under_an_assignment_ends_with_it() {
     assert_eq!(alone.take(), [0]);
     alone.core.unassign(PARTITION);
     assert_eq!(alone.core.position(PARTITION), None);
+}
+
+fn crowd(count: u32) -> (RetryingCore<u64>, Vec<Assignment>) {
+    let mut core = RetryingCore::new(100);
+    let partitions = (0..count).map(|number| FetchedOffset { partition: PartitionIndex(number), ..fetched(0) });
+    let assignments = partitions.map(|fetched| core.assign(&fetched, Offset(0))).collect();
+    (core, assignments)
+}
+
+#[test]
+fn more_partitions_than_fit_a_poll_are_named_in_turn() {
+    let count = PARTITIONS_PER_TAKE_MAX + 7000;
+    let (mut core, assignments) = crowd(u32::try_from(count).unwrap());
+    core.stop(assignments[3].partition);
+    for _ in 0..2 {
+        let mut named = BTreeSet::new();
+        for expected in [PARTITIONS_PER_TAKE_MAX, 6999] {
+            let plan = core.next_poll().unwrap();
+            assert!(plan.partitions().count() <= PARTITIONS_PER_TAKE_MAX);
+            let before = named.len();
+            named.extend(plan.partitions());
+            assert!(named.len() - before >= expected, "those come first that were not named");
+            assert_eq!(core.polled(&plan, &[]), []);
+        }
+        assert_eq!(named.len(), count - 1);
+        core.poll_from = PARTITION_FIRST;
+    }
+}
+
+/// A failed record each with the longest key and reason, eight that wait behind it, and commits in all partitions.
+#[test]
+fn the_largest_settle_request_fits_and_what_does_not_follows() {
+    let (mut core, assignments) = crowd(3000);
+    let now = Instant::now();
+    let reason = "r".repeat(FAILURE_REASON_BYTES_MAX);
+    for (number, assignment) in assignments.iter().enumerate() {
+        let key = format!("{number:0256}");
+        for offset in 0..9 {
+            core.offer(*assignment, Offset(offset), LeaderEpoch(3), Some(key.as_bytes()), offset);
+        }
+        core.next().unwrap();
+        assert!(core.fail(*assignment, Offset(0), &reason));
+    }
+    let (mut largest, mut committed, mut failed) = (0, BTreeSet::new(), 0);
+    while let Some(plan) = core.next_settle(now, true) {
+        assert!(plan.partitions.len() <= PARTITIONS_PER_SETTLE_MAX);
+        let request = SettleRequest {
+            group: "g".repeat(GROUP_ID_BYTES_MAX),
+            member_id: "m".repeat(MEMBER_ID_BYTES_MAX),
+            member_epoch: MemberEpoch(1),
+            partitions: plan.partitions.clone(),
+        };
+        largest = largest.max(wire::encode_request(1, &request, 0).len() - FRAME_HEADER_BYTES);
+        failed += plan.partitions.iter().map(|part| part.failed.len()).sum::<usize>();
+        for part in plan.partitions.iter().filter(|part| commit(part) == Some(9)) {
+            committed.insert(part.partition);
+        }
+        let replies: Vec<_> =
+            plan.partitions.iter().map(|part| SettlePartitionReply { released: Vec::new(), ..taken(part, &[]) }).collect();
+        core.settled(now, &plan, &replies);
+    }
+    assert!(largest <= REQUEST_BODY_BYTES_MAX as usize, "{largest}");
+    assert_eq!((failed, committed.len()), (3000, 3000));
+}
+
+#[test]
+fn commits_that_do_not_fit_a_request_follow_with_the_next_ones() {
+    let (mut core, assignments) = crowd(2500);
+    for assignment in &assignments {
+        core.passed(*assignment, Offset(7));
+    }
+    let mut committed = BTreeSet::new();
+    // It is time to commit once.
+    for (is_time, count) in [(true, PARTITIONS_PER_SETTLE_MAX), (false, 2 * PARTITIONS_PER_SETTLE_MAX), (false, 2500)] {
+        let plan = core.next_settle(Instant::now(), is_time).unwrap();
+        committed.extend(plan.partitions.iter().map(|part| part.partition));
+        assert_eq!(committed.len(), count);
+        let replies: Vec<_> = plan.partitions.iter().map(|part| taken(part, &[])).collect();
+        core.settled(Instant::now(), &plan, &replies);
+        // Those that were told already have more to tell, and come after the others.
+        assignments.iter().for_each(|assignment| core.passed(*assignment, Offset(8)));
+    }
 }
