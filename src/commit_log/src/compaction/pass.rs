@@ -322,11 +322,10 @@ impl Pass<'_> {
     async fn judge_batch(&self, segment: &SealedSegment, header: &BatchHeader, bytes: &[u8]) -> Verdict {
         let expired_below = self.terms.expired_below(&Part::of(segment));
         if header.uncompressed_length_bytes <= INLINE_BYTES_MAX {
-            return verdict::judge_batch(&self.judge, header, bytes, expired_below, false);
+            return verdict::judge_batch(&self.judge, header, bytes, expired_below);
         }
         let judge = self.judge.clone();
-        apart(header, bytes, judge, move |judge, header, bytes| verdict::judge_batch(&judge, header, bytes, expired_below, false))
-            .await
+        apart(header, bytes, judge, move |judge, header, bytes| verdict::judge_batch(&judge, header, bytes, expired_below)).await
     }
 
     fn is_kept(&self, key: SegmentKey) -> bool {

@@ -48,15 +48,8 @@ pub(crate) fn learn(judge: &mut Judge, header: &BatchHeader, bytes: &[u8]) -> bo
     view.records().filter(|record| record.offset.0 >= begin).all(|record| judge.learn(looked(&record)))
 }
 
-/// Judges the records of a checked batch. `is_last_of_producer`: its header stays in any case, so that the producer's sequence can be read from the
-/// log.
-pub(crate) fn judge_batch(
-    judge: &Judge,
-    header: &BatchHeader,
-    bytes: &[u8],
-    expired_below: u64,
-    is_last_of_producer: bool,
-) -> Verdict {
+/// Judges the records of a checked batch.
+pub(crate) fn judge_batch(judge: &Judge, header: &BatchHeader, bytes: &[u8], expired_below: u64) -> Verdict {
     match header.payload_kind {
         PayloadKind::Records => {}
         PayloadKind::KafkaV2 => return Verdict::itself(true),
@@ -67,7 +60,7 @@ pub(crate) fn judge_batch(
     let removed = fates.iter().filter(|fate| **fate == Fate::Goes).count();
     let with_fates = || view.records().zip(&fates);
     let tombstone = with_fates().filter(|(_, fate)| **fate == Fate::StaysAsTombstone).last().map(|(record, _)| record.offset.0);
-    let becomes = if removed == fates.len() && !is_last_of_producer {
+    let becomes = if removed == fates.len() {
         Becomes::Nothing
     } else if removed == 0 {
         Becomes::Itself
