@@ -82,6 +82,7 @@ fn code_of(error: &ClientError) -> u8 {
             | ErrorCode::InternalTopic
             | ErrorCode::InvalidGroupId
             | ErrorCode::GroupNotEmpty
+            | ErrorCode::DeadLettersPending
             | ErrorCode::PartitionOwned
             | ErrorCode::PartitionParked
             | ErrorCode::OffsetMetadataTooLarge => 6,

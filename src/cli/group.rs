@@ -198,10 +198,18 @@ fn partition_row(partition: &GroupPartitionDescription) -> Vec<String> {
         partition.high_watermark.0.to_string(),
         lag(partition).map_or("-".to_owned(), |lag| lag.to_string()),
         partition.parked_records.to_string(),
-        partition.dead_lettered.to_string(),
+        dead_letters(partition),
         partition.member_id.clone().unwrap_or_default(),
         stopped,
     ]
+}
+
+/// How many there are, and how many of them cannot be read yet.
+fn dead_letters(partition: &GroupPartitionDescription) -> String {
+    match partition.dead_letters_pending {
+        0 => partition.dead_lettered.to_string(),
+        pending => format!("{} ({pending} pending)", partition.dead_lettered),
+    }
 }
 
 /// Records that the group has not committed: of those that are kept.
@@ -246,6 +254,7 @@ fn group_json(name: &str, group: &DescribeGroupReply) -> Value {
                 "parked_records": partition.parked_records,
                 "next_due_ms": partition.next_due_ms.map(|at| at.0),
                 "dead_lettered": partition.dead_lettered,
+                "dead_letters_pending": partition.dead_letters_pending,
                 "skipped": partition.skipped,
                 "stopped": partition.stopped.as_ref().map(|at| json!({ "offset": at.offset.0, "reason": at.reason })),
             })

@@ -130,6 +130,11 @@ impl GroupRetries {
         self.policies.topics()
     }
 
+    /// Whether a policy was set, of the group or of a topic.
+    pub fn has_policies(&self) -> bool {
+        self.policies.keys().next().is_some()
+    }
+
     /// Sets the policy of the group or of a topic, or removes it. Records that are parked follow it from their next failure on.
     ///
     /// # Errors
@@ -324,8 +329,9 @@ impl GroupRetries {
     /// The entries do not fit together.
     pub fn restored(&mut self, now: Now, out: &mut RetryOutcome) -> Result<(), RetryRestoreError> {
         self.partitions.retain(|_, retries| !retries.is_empty());
+        let pause_ms_max = self.policies.pause_ms_max();
         for (partition, retries) in &mut self.partitions {
-            if !retries.restored(Origin { group: &self.group, partition: *partition }, now, &mut out.actions) {
+            if !retries.restored(Origin { group: &self.group, partition: *partition }, now, pause_ms_max, &mut out.actions) {
                 return Err(RetryRestoreError::Incomplete(*partition));
             }
         }

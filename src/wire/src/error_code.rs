@@ -156,6 +156,8 @@ error_codes! {
     TooManyProducers = 51, false, "there are as many named producers as there may be";
     /// The topic is the broker's own.
     InternalTopic = 52, false, "the topic is the broker's own: it can be read, not changed";
+    /// Records of the group are on their way to their dead-letter topic.
+    DeadLettersPending = 53, true, "dead letters of the group are not written yet: try again when they are";
     /// A code of a newer version.
     Unrecognised = 65535, false, "an error this version does not know";
 }

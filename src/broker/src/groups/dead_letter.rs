@@ -24,12 +24,14 @@ use consumer_groups::{
 use shards::{buffer::Shared, clock, executor};
 use std::{collections::VecDeque, rc::Rc, time::Duration};
 use wire::{
-    BatchHeader, ErrorCode, InitProducerRequest, Offset, PartitionIndex, PartitionKey, TimestampMs, TopicConfig,
-    limits::MESSAGE_BYTES_MAX_CEILING,
+    BatchHeader, Cleanup, Durability, ErrorCode, InitProducerRequest, Offset, PartitionIndex, PartitionKey, TimestampMs,
+    TopicConfig, limits::MESSAGE_BYTES_MAX_CEILING,
 };
 
 /// Before another try at a step.
 const AGAIN: Duration = Duration::from_millis(200);
+/// Tries of one step after which that is said: five seconds.
+const TRIES_BEFORE_WARNING: u32 = 25;
 
 /// Where records failed: of which group, and in which partition.
 pub(super) type Origin = (GroupId, PartitionKey);
@@ -51,6 +53,7 @@ pub(super) fn carry_out(shard: &Rc<Shard>, coordinator: &Rc<Coordinator>, action
 
 /// Carries out the actions of one origin, one after the other, while there are any.
 async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>, origin: Origin) {
+    let mut tries = 0;
     loop {
         let action = {
             let mut letters = coordinator.letters().borrow_mut();
@@ -71,10 +74,15 @@ async fn run(shard: Rc<Shard>, coordinator: Rc<Coordinator>, origin: Origin) {
                         shard.counters.dead_letters.set(shard.counters.dead_letters.get() + 1);
                     }
                     coordinator.tell(&shard, Event::Retry(event));
+                    tries = 0;
                     break;
                 }
                 Err(refusal) => {
-                    tracing::debug!(group = origin.0.as_str(), partition = %origin.1, "a dead letter waits: {}", refusal.message);
+                    tries += 1;
+                    if tries == TRIES_BEFORE_WARNING {
+                        let (group, partition) = (origin.0.as_str(), origin.1);
+                        tracing::warn!(group, %partition, "dead letters cannot be written, and wait: {}", refusal.message);
+                    }
                     clock::sleep(AGAIN).await;
                 }
             }
@@ -101,10 +109,11 @@ async fn partitions(shard: &Rc<Shard>, origin: PartitionKey, topic: &str) -> Res
     let (existing, config) = {
         let topics = shard.topics.borrow();
         let from = topics.get(origin.topic).map(|entry| entry.topic.config.clone()).unwrap_or_default();
-        (topics.named(topic).map(|entry| entry.topic.config.partitions), from)
+        (topics.named(topic).map(|entry| entry.topic.config.clone()), from)
     };
-    if let Some(partitions) = existing {
-        return Ok(partitions);
+    if let Some(existing) = existing {
+        check_keeps(&existing)?;
+        return Ok(existing.partitions);
     }
     let config = TopicConfig {
         partitions: config.partitions,
@@ -122,9 +131,23 @@ async fn partitions(shard: &Rc<Shard>, origin: PartitionKey, topic: &str) -> Res
     }
 }
 
+/// Whether the topic keeps each record that it acknowledges: what is decided is forgotten when its dead letter is acknowledged.
+fn check_keeps(config: &TopicConfig) -> Result<(), Refusal> {
+    let lacks = if config.durability != Durability::Stable {
+        "it acknowledges before records are durable: set its durability to stable"
+    } else if config.cleanup != Cleanup::Delete {
+        "compaction keeps only the last dead letter of a key: set its cleanup to delete"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(ErrorCode::InvalidConfig, format!("the topic cannot take dead letters: {lacks}")))
+}
+
 async fn append_letter(shard: &Rc<Shard>, letter: &DeadLetter) -> Result<RetryEvent, Refusal> {
     let lost = || RetryEvent::LaneLost { group: letter.group.clone(), origin: letter.origin, producer: letter.producer };
-    let Some(to) = shard.topics.borrow().named(&letter.topic).map(|entry| entry.topic.id) else { return Ok(lost()) };
+    let to = shard.topics.borrow().named(&letter.topic).map(|entry| (entry.topic.id, check_keeps(&entry.topic.config)));
+    let Some((to, keeps)) = to else { return Ok(lost()) };
+    keeps?;
     let origin_name = shard.topics.borrow().get(letter.origin.topic).map(|entry| entry.topic.name.clone());
     let batch = read(shard, letter.origin, letter.letter.offset).await?;
     let now = TimestampMs(clock::wall_ms());
@@ -134,7 +157,8 @@ async fn append_letter(shard: &Rc<Shard>, letter: &DeadLetter) -> Result<RetryEv
     let reply = append::append_own(shard, to, vec![(header, bytes)]).await;
     match reply.error {
         ErrorCode::None => {
-            Ok(RetryEvent::DeadLetterAppended { group: letter.group.clone(), origin: letter.origin, number: letter.number })
+            let DeadLetter { group, origin, producer, number, .. } = letter;
+            Ok(RetryEvent::DeadLetterAppended { group: group.clone(), origin: *origin, producer: *producer, number: *number })
         }
         ErrorCode::UnknownProducer
         | ErrorCode::ProducerFenced

@@ -76,8 +76,12 @@ impl Refused {
                 Reply::TakeRetries(TakeRetriesReply { error: code, message: Some(message), records: Vec::new() })
             },
             Request::AlterGroup(_) => |Refusal { code, message }| {
-                let (retry, offsets_retention_ms) = Default::default();
-                Reply::AlterGroup(AlterGroupReply { error: code, message: Some(message), retry, offsets_retention_ms })
+                Reply::AlterGroup(AlterGroupReply {
+                    error: code,
+                    message: Some(message),
+                    retry: RetryPolicy::default(),
+                    offsets_retention_ms: None,
+                })
             },
         })
     }

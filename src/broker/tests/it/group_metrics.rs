@@ -137,6 +137,7 @@ fn lag_and_parked_records_are_exact_wherever_the_partitions_live() {
         ("rebalances_total", 1.0, 1.0),
         ("parked_records", 4.0, 0.0),
         ("dead_lettered_records_total", 0.0, 1.0),
+        ("dead_letters_pending", 0.0, 0.0),
         ("skipped_records_total", 0.0, 0.0),
         ("stopped_partitions", 0.0, 0.0),
     ] {

@@ -3,10 +3,11 @@
 use crate::support::{Raw, Site, batch, stop};
 use std::collections::BTreeSet;
 use wire::{
-    AlterOffsetsRequest, AlterPartition, AlterTopicRequest, CommitOffsetsRequest, CommitPartition, CommittedOffset,
-    DeleteGroupRequest, DescribeGroupRequest, DescribeTopicRequest, ErrorCode, FetchOffsetsRequest, FindCoordinatorRequest,
-    GroupHeartbeatReply, GroupHeartbeatRequest, GroupState, LeaderEpoch, ListGroupsRequest, MemberEpoch, Offset, PartitionIndex,
-    PartitionKey, TopicConfig, TopicConfigChanges, TopicId, TopicPartitions,
+    AlterGroupRequest, AlterOffsetsRequest, AlterPartition, AlterTopicRequest, Change, CommitOffsetsRequest, CommitPartition,
+    CommittedOffset, DeleteGroupRequest, DescribeGroupRequest, DescribeTopicRequest, Durability, ErrorCode, FailedRecord,
+    FetchOffsetsRequest, FindCoordinatorRequest, GroupHeartbeatReply, GroupHeartbeatRequest, GroupState, LeaderEpoch,
+    ListGroupsRequest, MemberEpoch, Offset, PartitionIndex, PartitionKey, RetryPolicyChanges, SettlePartition, SettleRequest,
+    TopicConfig, TopicConfigChanges, TopicId, TopicPartitions,
 };
 
 /// A member as a client would keep it: what it owns, and in which epoch.
@@ -333,5 +334,56 @@ fn a_stop_while_groups_are_read_back_writes_nothing_of_what_was_read() {
     }
     let broker = broker::start(config).unwrap();
     assert_eq!(seen(&mut Raw::connect(broker.addr())), before);
+    stop(broker);
+}
+
+#[test]
+fn dead_letters_wait_for_a_topic_that_keeps_them_and_are_seen_meanwhile() {
+    let site = Site::new();
+    let broker = site.start(2);
+    let mut client = Raw::connect(broker.addr());
+    let topic = orders(&mut client, 1);
+    client.produce(topic, 0, batch(&["poison"]));
+    let relaxed = TopicConfig { durability: Durability::Relaxed, ..TopicConfig::default() };
+    let letters = client.create("orders.dlq.billing", relaxed);
+    let group = || "billing".to_owned();
+    let once = Change::Set(RetryPolicyChanges { attempts_max: Some(1), ..RetryPolicyChanges::default() });
+    let (retry, offsets_retention_ms) = (once, Change::Keep);
+    let policy = AlterGroupRequest { group: group(), topic: None, retry, offsets_retention_ms, resume: false };
+    assert_eq!(client.ask(&policy).error, ErrorCode::None);
+    let mut member = Member::new("billing", "m-1");
+    member.settle(&mut client, topic);
+    let failed = FailedRecord { offset: Offset(0), key: None, attempt: 1, reason: "poison".to_owned() };
+    let part = SettlePartition {
+        topic,
+        partition: PartitionIndex(0),
+        deferred: Vec::new(),
+        done: Vec::new(),
+        failed: vec![failed],
+        commit: Some(CommittedOffset { offset: Offset(1), leader_epoch: None, metadata: None }),
+    };
+    let (member_id, member_epoch) = (member.id.clone(), member.epoch);
+    let settled = client.ask(&SettleRequest { group: group(), member_id, member_epoch, partitions: vec![part] });
+    assert_eq!((settled.error, settled.partitions[0].error), (ErrorCode::None, ErrorCode::None));
+    let leave = GroupHeartbeatRequest { member_epoch: MemberEpoch::LEAVE, owned: None, ..member.request(topic) };
+    assert_eq!(client.ask(&leave).error, ErrorCode::None);
+
+    let counts = |client: &mut Raw| {
+        let described = client.ask(&DescribeGroupRequest { group: group(), after: None });
+        (described.partitions[0].dead_lettered, described.partitions[0].dead_letters_pending)
+    };
+    for _ in 0..50 {
+        assert_eq!(counts(&mut client), (1, 1));
+        assert_eq!(client.ask(&DeleteGroupRequest { group: group() }).error, ErrorCode::DeadLettersPending);
+    }
+    assert_eq!(client.fetch(letters, 0, 0).0.high_watermark, Offset(0));
+    let changes = TopicConfigChanges { durability: Some(Durability::Stable), ..TopicConfigChanges::default() };
+    let altered = client.ask(&AlterTopicRequest { name: "orders.dlq.billing".to_owned(), changes, validate_only: false });
+    assert_eq!(altered.error, ErrorCode::None);
+    while counts(&mut client) != (1, 0) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(client.read_all(letters, 0), [b"poison"]);
+    assert_eq!(client.ask(&DeleteGroupRequest { group: group() }).error, ErrorCode::None);
     stop(broker);
 }

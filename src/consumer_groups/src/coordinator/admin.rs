@@ -97,6 +97,10 @@ impl Coordinator {
         if !group.membership.is_empty() {
             return Err(ErrorCode::GroupNotEmpty.into());
         }
+        // They are decided, and what they are of is committed: nobody else would see those records again.
+        if group.retries.counts().dead_letters_pending > 0 {
+            return Err(ErrorCode::DeadLettersPending.into());
+        }
         self.delete(&id, outcome);
         Ok(())
     }
@@ -143,6 +147,7 @@ fn describe_partition(group: &Group, topics: &dyn Topics, partition: PartitionKe
         parked_records: retries.parked_records as u32,
         next_due_ms: retries.next_due,
         dead_lettered: retries.dead_lettered,
+        dead_letters_pending: retries.dead_letters_pending as u64,
         skipped: retries.skipped,
         stopped: retries.stopped.map(|(offset, reason)| StoppedAt { offset, reason }),
     }

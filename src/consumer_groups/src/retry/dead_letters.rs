@@ -64,6 +64,8 @@ pub enum RetryEvent {
         group: GroupId,
         /// Where the record is from.
         origin: PartitionKey,
+        /// As whom it was appended: a report of what was before the group was made anew is not taken for one of now.
+        producer: DeadLetterProducer,
         /// See [`DeadLetter::number`].
         number: u64,
     },
@@ -186,8 +188,16 @@ impl DeadLetters {
     }
 
     /// A dead letter is durable where it belongs.
-    pub(super) fn appended(&mut self, origin: Origin<'_>, number: u64, changes: &mut Changes, actions: &mut Vec<RetryAction>) {
-        if self.letters.remove(&number).is_some() {
+    pub(super) fn appended(
+        &mut self,
+        origin: Origin<'_>,
+        producer: DeadLetterProducer,
+        number: u64,
+        changes: &mut Changes,
+        actions: &mut Vec<RetryAction>,
+    ) {
+        let is_of_lane = self.exhausted.lane.as_ref().is_some_and(|lane| lane.producer == Some(producer));
+        if is_of_lane && self.letters.remove(&number).is_some() {
             changes.insert(RetryPart::DeadLetter(number));
             self.send(origin, actions);
         }
@@ -336,9 +346,9 @@ mod tests {
         letters.opened(origin, "dead", DeadLetterProducer { id: ProducerId(10), ..PRODUCER }, &mut changes, &mut actions);
         assert_eq!(sequences(&actions), [0, 1, 2, 3]);
         actions.clear();
-        letters.appended(origin, 1, &mut changes, &mut actions);
+        letters.appended(origin, PRODUCER, 1, &mut changes, &mut actions);
         assert_eq!(actions, []);
-        letters.appended(origin, 0, &mut changes, &mut actions);
+        letters.appended(origin, PRODUCER, 0, &mut changes, &mut actions);
         assert_eq!(sequences(&actions), [4, 5]);
         assert_eq!(letters.pending(), 8);
     }
@@ -350,7 +360,7 @@ mod tests {
         let origin = Origin { group: &group, partition: PARTITION };
         letters.add(origin, "dead", letter(1), &mut changes, &mut actions);
         letters.opened(origin, "dead", PRODUCER, &mut changes, &mut actions);
-        letters.appended(origin, 0, &mut changes, &mut actions);
+        letters.appended(origin, PRODUCER, 0, &mut changes, &mut actions);
         letters.add(origin, "dead", letter(2), &mut changes, &mut actions);
         letters.add(origin, "dead", letter(3), &mut changes, &mut actions);
         assert_eq!(sequences(&actions), [-1, 0, 1, 2]);
@@ -361,8 +371,8 @@ mod tests {
         letters.opened(origin, "dead", other, &mut changes, &mut actions);
         assert_eq!(sequences(&actions), [-1, 0, 1]);
         actions.clear();
-        letters.appended(origin, 1, &mut changes, &mut actions);
-        letters.appended(origin, 2, &mut changes, &mut actions);
+        letters.appended(origin, other, 1, &mut changes, &mut actions);
+        letters.appended(origin, other, 2, &mut changes, &mut actions);
         letters.lost(origin, other, &mut changes, &mut actions);
         assert_eq!(actions, []);
         letters.add(origin, "dead", letter(4), &mut changes, &mut actions);
@@ -378,11 +388,32 @@ mod tests {
         letters.opened(origin, "dead", PRODUCER, &mut changes, &mut actions);
         letters.add(origin, "other", letter(2), &mut changes, &mut actions);
         assert_eq!(sequences(&actions), [-1, 0, 1]);
-        letters.appended(origin, 0, &mut changes, &mut actions);
-        letters.appended(origin, 1, &mut changes, &mut actions);
+        letters.appended(origin, PRODUCER, 0, &mut changes, &mut actions);
+        letters.appended(origin, PRODUCER, 1, &mut changes, &mut actions);
         actions.clear();
         letters.add(origin, "other", letter(3), &mut changes, &mut actions);
         assert_eq!(actions, [RetryAction::OpenLane { group: group.clone(), origin: PARTITION, topic: "other".to_owned() }]);
+    }
+
+    #[test]
+    fn a_late_report_of_a_deleted_group_takes_no_letter_of_the_new_one() {
+        let (mut letters, mut changes, mut actions) = (DeadLetters::default(), Changes::new(), Vec::new());
+        let group = GroupId::from("g");
+        let origin = Origin { group: &group, partition: PARTITION };
+        letters.add(origin, "dead", letter(1), &mut changes, &mut actions);
+        letters.opened(origin, "dead", PRODUCER, &mut changes, &mut actions);
+        let mut letters = DeadLetters::default();
+        letters.add(origin, "dead", letter(2), &mut changes, &mut actions);
+        letters.appended(origin, PRODUCER, 0, &mut changes, &mut actions);
+        assert_eq!(letters.pending(), 1);
+        actions.clear();
+        let other = DeadLetterProducer { id: ProducerId(10), ..PRODUCER };
+        letters.opened(origin, "dead", other, &mut changes, &mut actions);
+        assert_eq!(sequences(&actions), [0]);
+        letters.appended(origin, PRODUCER, 0, &mut changes, &mut actions);
+        assert_eq!(letters.pending(), 1);
+        letters.appended(origin, other, 0, &mut changes, &mut actions);
+        assert_eq!(letters.pending(), 0);
     }
 
     #[test]

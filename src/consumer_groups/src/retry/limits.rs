@@ -15,8 +15,8 @@ pub const PARKED_KEY_BYTES: usize = FAILURE_REASON_BYTES_MAX + 256;
 /// Offsets in one entry of the state of a queue: holding back or delivering one record rewrites half a kilobyte, however long the queue is.
 pub const QUEUE_ENTRY_OFFSETS_MAX: usize = 64;
 
-/// Dead letters of one partition that are appended and not yet marked as done. A repeated append is known as such by the last five batches
-/// of its producer; one more than these would be refused after a crash.
+/// Dead letters of one partition that are appended and not yet marked as done. A repeated append is known as such by the last batches of
+/// its producer, of which a log remembers more than this; one before these would be refused after a crash.
 pub const DEAD_LETTERS_IN_FLIGHT_MAX: u64 = 4;
 
 /// Topics of one group with a policy of their own.
@@ -40,6 +40,7 @@ impl Default for RetryLimits {
 const _: () = {
     // A dead letter keeps what its parked key had, so that the worst case is a multiple of what is stated here, not open.
     assert!(PARKED_BYTES_MAX >= 1000 * (PARKED_KEY_BYTES + PARKING_KEY_BYTES_MAX));
+    // A log that remembers but five batches of a producer, the fewest there are, will do.
     assert!(DEAD_LETTERS_IN_FLIGHT_MAX < 5);
     assert!(QUEUE_ENTRY_OFFSETS_MAX > 1);
 };

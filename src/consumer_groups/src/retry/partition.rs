@@ -202,7 +202,9 @@ impl PartitionRetries {
         match event {
             RetryEvent::LaneOpened { topic, producer, .. } => self.letters.opened(origin, topic, *producer, changes, actions),
             RetryEvent::LaneLost { producer, .. } => self.letters.lost(origin, *producer, changes, actions),
-            RetryEvent::DeadLetterAppended { number, .. } => self.letters.appended(origin, *number, changes, actions),
+            RetryEvent::DeadLetterAppended { producer, number, .. } => {
+                self.letters.appended(origin, *producer, *number, changes, actions);
+            }
         }
     }
 

@@ -36,6 +36,11 @@ impl Policies {
     }
 
     /// What was set for just this.
+    /// The longest pause of any of them.
+    pub(super) fn pause_ms_max(&self) -> u32 {
+        self.topics().map(|(_, policy)| policy.backoff_max_ms).fold(self.group().backoff_max_ms, u32::max)
+    }
+
     pub(super) fn own(&self, topic: Option<&str>) -> Option<&RetryPolicy> {
         topic.map_or(self.group.as_ref(), |topic| self.topics.get(topic))
     }

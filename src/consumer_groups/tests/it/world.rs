@@ -318,8 +318,8 @@ impl World {
                     RetryEvent::LaneOpened { group, origin, topic, producer }
                 }
                 RetryAction::AppendDeadLetter(letter) => {
-                    let DeadLetter { group, origin, number, .. } = letter;
-                    RetryEvent::DeadLetterAppended { group, origin, number }
+                    let DeadLetter { group, origin, producer, number, .. } = letter;
+                    RetryEvent::DeadLetterAppended { group, origin, producer, number }
                 }
             };
             self.handle(Event::Retry(event));

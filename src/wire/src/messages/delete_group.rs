@@ -27,7 +27,8 @@ impl DeleteGroupRequest {
 /// Answers [`DeleteGroupRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub struct DeleteGroupReply {
-    /// Whether it is gone: [`ErrorCode::GroupNotEmpty`] while it has members.
+    /// Whether it is gone: [`ErrorCode::GroupNotEmpty`] while it has members, [`ErrorCode::DeadLettersPending`] while records that it gave
+    /// up are not in their dead-letter topic.
     pub error: ErrorCode,
     /// More about the error.
     pub message: Option<String>,

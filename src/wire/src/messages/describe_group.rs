@@ -114,8 +114,10 @@ pub struct GroupPartitionDescription {
     pub parked_records: u32,
     /// When the next of them is due; `None` without.
     pub next_due_ms: Option<TimestampMs>,
-    /// Records that were moved to the dead-letter topic.
+    /// Records whose attempts were used up and that become dead letters.
     pub dead_lettered: u64,
+    /// Of them, those that are not in the dead-letter topic yet.
+    pub dead_letters_pending: u64,
     /// Records that were skipped after their last attempt.
     pub skipped: u64,
     /// Where the group's policy stopped the partition, and why.

@@ -476,6 +476,7 @@ macro_rules! for_each_body {
                     parked_records: 7,
                     next_due_ms: Some(TimestampMs(1_764_000_000_003)),
                     dead_lettered: 8,
+                    dead_letters_pending: 3,
                     skipped: 9,
                     stopped: Some(StoppedAt { offset: Offset(1009), reason: "no such account".to_owned() }),
                 }],

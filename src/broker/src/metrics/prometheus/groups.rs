@@ -12,7 +12,7 @@ struct Family<T> {
     value: fn(&T) -> Option<u64>,
 }
 
-const GROUPS: [Family<GroupLevel>; 7] = [
+const GROUPS: [Family<GroupLevel>; 8] = [
     Family {
         name: "corelane_group_lag_records",
         kind: "gauge",
@@ -40,8 +40,14 @@ const GROUPS: [Family<GroupLevel>; 7] = [
     Family {
         name: "corelane_group_dead_lettered_records_total",
         kind: "counter",
-        help: "Records that became dead letters.",
+        help: "Records that became dead letters, those that are not written yet among them.",
         value: |level| Some(level.retries.dead_lettered),
+    },
+    Family {
+        name: "corelane_group_dead_letters_pending",
+        kind: "gauge",
+        help: "Dead letters that are not written yet: for long only when their topic cannot be made or written.",
+        value: |level| Some(level.retries.dead_letters_pending),
     },
     Family {
         name: "corelane_group_skipped_records_total",

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use wire::limits::RETRY_BACKOFF_MS_MAX;
-
 use super::{Due, Parked, PartitionRetries};
 use crate::Now;
 use crate::retry::dead_letters::{Origin, RetryAction};
@@ -58,7 +56,13 @@ impl PartitionRetries {
     }
 
     /// Everything is replayed: computes what is not stored, and says again what is to be done. False when the entries do not fit together.
-    pub(in crate::retry) fn restored(&mut self, origin: Origin<'_>, now: Now, actions: &mut Vec<RetryAction>) -> bool {
+    pub(in crate::retry) fn restored(
+        &mut self,
+        origin: Origin<'_>,
+        now: Now,
+        pause_ms_max: u32,
+        actions: &mut Vec<RetryAction>,
+    ) -> bool {
         let head_of = |number| self.parked.get(&number).map(|parked: &Parked| parked.head);
         if !self.queues.is_whole(head_of) || !self.letters.is_whole() {
             return false;
@@ -74,7 +78,7 @@ impl PartitionRetries {
             }
             if let Some(due) = &mut parked.due {
                 // However the time of day has moved meanwhile, nobody waits for longer than the longest pause.
-                let delay_ms = due.wall.0.saturating_sub(now.wall.0).clamp(0, i64::from(RETRY_BACKOFF_MS_MAX));
+                let delay_ms = due.wall.0.saturating_sub(now.wall.0).clamp(0, i64::from(pause_ms_max));
                 due.steady_ms = now.steady_ms.saturating_add(delay_ms.unsigned_abs());
             }
             self.index(*number, parked);

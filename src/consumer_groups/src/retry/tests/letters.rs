@@ -41,7 +41,8 @@ fn a_record_whose_attempts_are_used_up_is_appended_once_and_its_key_goes_on() {
     assert_eq!((letter.letter.first_failure.0, letter.letter.last_failure.0), (1_000_000, 1_000_300));
     assert_eq!(world.take(9), [(2, 1)], "the next of its key does not wait for the append");
     assert_eq!(world.fail("a", 1, 3), Settled);
-    let event = RetryEvent::DeadLetterAppended { group: GroupId::from("billing"), origin: partition(0), number: 0 };
+    let event =
+        RetryEvent::DeadLetterAppended { group: GroupId::from("billing"), origin: partition(0), producer: PRODUCER, number: 0 };
     let mut out = RetryOutcome::default();
     world.retries.dead_letter(&event, &mut out);
     world.retries.dead_letter(&event, &mut out);

@@ -86,7 +86,8 @@ fn a_snapshot_restores_all_and_what_was_under_way_is_done_again() {
 fn due_times_survive_a_restart_however_the_time_of_day_has_moved() {
     let entries = samples();
     let due = 1_800_000_003_000;
-    for (wall, wait_ms) in [(due - 500, 500), (due + 5, 0), (0, u64::from(wire::limits::RETRY_BACKOFF_MS_MAX))] {
+    let longest_ms = u64::from(RetryPolicy::default().backoff_max_ms.max(policy().backoff_max_ms));
+    for (wall, wait_ms) in [(due - 500, 500), (due + 5, 0), (0, longest_ms)] {
         let (retries, _) = restored(&entries, Now { steady_ms: 10, wall: TimestampMs(wall) }).unwrap();
         assert_eq!(retries.partitions[&partition(3)].next_due_steady_ms(), Some(10 + wait_ms));
     }

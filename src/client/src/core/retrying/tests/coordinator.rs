@@ -347,7 +347,10 @@ impl Coordinator {
                     if is_new {
                         oracle.dead_letter((letter.origin, letter.letter.offset), letter.letter.attempts);
                     }
-                    RetryEvent::DeadLetterAppended { group: letter.group, origin: letter.origin, number: letter.number }
+                    {
+                        let (group, origin, producer, number) = (letter.group, letter.origin, letter.producer, letter.number);
+                        RetryEvent::DeadLetterAppended { group, origin, producer, number }
+                    }
                 }
             },
         };
