@@ -8,6 +8,7 @@ pub(crate) mod retention;
 pub(crate) mod serve;
 mod sweeper;
 mod topics_change;
+pub(crate) mod trust;
 
 use crate::{
     ack::Deadlines,
@@ -60,6 +61,8 @@ pub(crate) struct Shard {
     pub(crate) deadlines: Deadlines,
     /// Appends that wait for room in the log.
     pub(crate) appends_waiting: WaitingLine,
+    /// Whether what is kept for a time is deleted by the wall clock.
+    pub(crate) clock_trust: RefCell<trust::Trust>,
     /// When retention looks at which partition.
     pub(crate) retention: retention::Schedule,
     /// Requests in memory.
@@ -119,6 +122,7 @@ impl Shard {
             calls: Calls::default(),
             deadlines: Deadlines::default(),
             appends_waiting: WaitingLine::default(),
+            clock_trust: RefCell::default(),
             retention: retention::Schedule::default(),
             in_flight: Gate::new(in_flight),
             reply_bytes: Gate::new(reply_bytes),

@@ -24,8 +24,8 @@ mod topics_change;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::ErrorCode;
 use wire::limits::OFFSETS_RETENTION_MS_MAX;
+use wire::{ErrorCode, TimestampMs};
 
 pub use replay::{SnapshotPosition, SnapshotSlice};
 pub use survey::{GroupPartitionStanding, GroupStanding};
@@ -75,6 +75,8 @@ pub struct Coordinator {
     /// The groups of the requests that wait.
     waiting: BTreeMap<Token, GroupId>,
     rebalances: u64,
+    /// When the state was read back.
+    loaded_at: TimestampMs,
 }
 
 impl Coordinator {
@@ -82,7 +84,14 @@ impl Coordinator {
     pub fn new(options: Options) -> Coordinator {
         let offsets_retention_ms = options.offsets_retention_ms.min(OFFSETS_RETENTION_MS_MAX);
         let options = Options { offsets_retention_ms, ..options };
-        Coordinator { options, groups: BTreeMap::new(), timers: BTreeSet::new(), waiting: BTreeMap::new(), rebalances: 0 }
+        Coordinator {
+            options,
+            groups: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            rebalances: 0,
+            loaded_at: TimestampMs(0),
+        }
     }
 
     /// Takes in what happened; `outcome` gets what is to be done, after what it holds already.
@@ -94,7 +103,7 @@ impl Coordinator {
             Event::TopicsChanged { names } => self.topics_changed(now, topics, &names, outcome),
             Event::TopicDeleted { id, name } => self.topic_deleted(now, topics, id, &name, outcome),
             Event::Retry(event) => self.retry(now, topics, &event, outcome),
-            Event::Tick => self.tick(now, topics, outcome),
+            Event::Tick { is_wall_trusted } => self.tick(now, topics, is_wall_trusted, outcome),
         }
         outcome.wake_at_ms = self.timers.first().map(|(at_ms, _)| *at_ms);
     }

@@ -42,7 +42,10 @@ pub enum Event {
     /// A dead letter has come a step further.
     Retry(RetryEvent),
     /// Time has passed.
-    Tick,
+    Tick {
+        /// Whether the time of day is believed: with one that jumped ahead nothing expires.
+        is_wall_trusted: bool,
+    },
 }
 
 /// A request, as it came over the wire and with its counts checked by it.

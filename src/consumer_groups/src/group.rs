@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use wire::{GroupState, PartitionKey, TimestampMs, TopicId};
 
 use crate::ids::{GroupId, MemberId};
+use crate::limits::START_GRACE_MS;
 use crate::membership::Membership;
 use crate::now::Now;
 use crate::offsets::Offsets;
@@ -57,8 +58,25 @@ impl Group {
 
     /// Nothing would be lost with it.
     pub(crate) fn is_nothing(&self) -> bool {
-        let has_settings = self.offsets_retention != RetentionValue::Default;
-        self.membership.is_empty() && self.offsets.is_empty() && !has_settings && self.retries.keys().next().is_none()
+        self.membership.is_empty() && self.has_no_positions() && !self.has_settings()
+    }
+
+    /// An operator has set something of it.
+    pub(crate) fn has_settings(&self) -> bool {
+        self.offsets_retention != RetentionValue::Default || self.retries.has_policies()
+    }
+
+    /// It has come nowhere, and tries nothing again.
+    fn has_no_positions(&self) -> bool {
+        self.offsets.is_empty() && self.retries.partitions().next().is_none()
+    }
+
+    /// Forgets how far it has come.
+    pub(crate) fn forget_positions(&mut self) {
+        for partition in self.partitions() {
+            self.offsets.remove(partition);
+            self.retries.forget(partition, &mut self.retried);
+        }
     }
 
     /// Every partition of which it knows something.
@@ -99,15 +117,20 @@ impl Group {
         }
     }
 
-    /// When it is forgotten, if nobody comes back. `retention_ms` holds when it has none of its own.
-    pub(crate) fn expires_at(&self, retention_ms: u64) -> Option<TimestampMs> {
+    /// When its offsets are forgotten, if nobody comes back. `retention_ms` holds when it has none of its own.
+    pub(crate) fn expires_at(&self, retention_ms: u64, loaded_at: TimestampMs) -> Option<TimestampMs> {
         let retention_ms = self.retention_ms(retention_ms)?;
-        if self.retries.counts().dead_letters_pending > 0 {
-            // They are decided, and will be delivered.
+        let last_sign = self.empty_since?.max(self.offsets.last_commit().unwrap_or_default());
+        let counts = self.retries.counts();
+        if counts.dead_letters_pending > 0 || counts.parked_records > 0 {
+            // The first are decided, and will be delivered. The commit has passed the second: without the group nobody sees them again.
             return None;
         }
-        let last_sign = self.empty_since?.max(self.offsets.last_commit().unwrap_or_default());
-        Some(TimestampMs(last_sign.0.saturating_add(retention_ms as i64)))
+        if self.has_settings() && self.has_no_positions() {
+            return None;
+        }
+        let at = TimestampMs(last_sign.0.saturating_add(retention_ms as i64));
+        Some(at.max(grace_end(loaded_at, retention_ms)))
     }
 
     pub(crate) fn retention_ms(&self, default_ms: u64) -> Option<u64> {
@@ -202,4 +225,9 @@ impl Group {
         }
         Ok(())
     }
+}
+
+/// Before this nothing expires that is kept so long: nobody could use it while the broker was down.
+pub(crate) fn grace_end(loaded_at: TimestampMs, retention_ms: u64) -> TimestampMs {
+    TimestampMs(loaded_at.0.saturating_add(retention_ms.min(START_GRACE_MS) as i64))
 }

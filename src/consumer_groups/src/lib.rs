@@ -14,7 +14,8 @@
 //! Invariants:
 //! - The state is what replaying the records gives: at the end of each event, and so after a crash between any two.
 //! - At most one member owns a partition, by what members believe, as long as they keep the rules in `membership`.
-//! - A committed offset goes back only when an operator says so, while nobody owns the partition.
+//! - What a member commits never goes back. Only an operator, or who commits without a membership, moves an offset back, while the group has
+//!   no member that owns the partition.
 //! - Every partition of a topic that a living member subscribes to comes to be owned.
 //! - A member that keeps a partition over a rebalance does not pause it.
 //!

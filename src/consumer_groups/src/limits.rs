@@ -20,10 +20,17 @@ pub const OFFSETS_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3600 * 1000;
 /// The longest sleep until something that depends on the time of day, so that a clock that was set is noticed.
 pub const WALL_SLEEP_MS_MAX: u64 = 3600 * 1000;
 
+/// After a start nothing of groups expires for this long (or for its retention, if that is less): who used them may come back with the broker.
+pub const START_GRACE_MS: u64 = 24 * 3600 * 1000;
+
+/// Until another look at what the time of day says has expired and what has not been taken: the clock may not be trusted.
+pub const EXPIRED_LOOK_MS: u64 = 60 * 1000;
+
 /// What a reply about a group carries before it says that there is more: far below the largest reply, and whatever one entry adds to it is too.
 pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const _: () = {
+    assert!(START_GRACE_MS <= OFFSETS_RETENTION_MS_DEFAULT);
     assert!(REPLY_BYTES_MAX * 2 <= wire::limits::REPLY_BODY_BYTES_MAX as usize);
     assert!(OFFSETS_RETENTION_MS_DEFAULT >= wire::limits::OFFSETS_RETENTION_MS_MIN);
     assert!(OFFSETS_RETENTION_MS_DEFAULT <= wire::limits::OFFSETS_RETENTION_MS_MAX);

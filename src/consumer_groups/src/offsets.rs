@@ -1,12 +1,12 @@
 //! How far a group has come in each partition.
 //!
 //! Invariants:
-//! - What a member commits never goes back: it is refused. Only an operator moves an offset back, while nobody owns the partition.
+//! - What a member commits never goes back: it is refused. An operator moves an offset back, while nobody owns the partition.
 //! - Who has no membership, in a group without members, answers for itself: its commits are taken as they come.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::{CommittedOffset, ErrorCode, PartitionKey, TimestampMs, TopicId};
+use wire::{CommittedOffset, ErrorCode, PartitionKey, TimestampMs};
 
 /// The committed offsets of one group.
 #[derive(Debug, Default)]
@@ -69,11 +69,6 @@ impl Offsets {
     /// When the last commit was.
     pub(crate) fn last_commit(&self) -> Option<TimestampMs> {
         self.committed.values().map(|committed| committed.at).max()
-    }
-
-    /// The topics, each once.
-    pub(crate) fn topics(&self) -> BTreeSet<TopicId> {
-        self.committed.keys().map(|partition| partition.topic).collect()
     }
 
     /// The partitions whose position has changed since this was last asked for.

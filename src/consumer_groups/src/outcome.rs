@@ -26,6 +26,8 @@ pub struct Outcome {
     pub replies: Vec<(Token, Reply)>,
     /// What to do for dead letters, to be held back like a reply; each is reported by [`crate::Event::Retry`]. After a start they come again.
     pub retry_actions: Vec<RetryAction>,
+    /// Groups that nobody has used for their retention: their offsets are gone, and they too unless an operator set something of them.
+    pub expired: Vec<GroupId>,
     /// When to say [`crate::Event::Tick`] at the latest, by the steady clock; an earlier one does no harm. It holds until the next outcome.
     pub wake_at_ms: Option<u64>,
 }

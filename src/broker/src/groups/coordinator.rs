@@ -168,7 +168,10 @@ impl Coordinator {
         }
         let mut outcome = Outcome::default();
         self.core.borrow_mut().handle(now(), &*shard.topics.borrow(), event, &mut outcome);
-        let Outcome { records, memberships, replies, retry_actions: actions, wake_at_ms } = outcome;
+        let Outcome { records, memberships, replies, retry_actions: actions, expired, wake_at_ms } = outcome;
+        for group in expired {
+            tracing::info!(group = group.as_str(), "nobody used the group for its retention: its offsets are forgotten");
+        }
         if self.wake_at_ms.replace(wake_at_ms) != wake_at_ms {
             self.timer.notify_waiters();
         }
@@ -251,7 +254,8 @@ impl Coordinator {
             };
             let wait_ms = at_ms.saturating_sub(now().steady_ms);
             if wait_ms == 0 {
-                self.tell(shard, Event::Tick);
+                let is_wall_trusted = shard.clock_trust.borrow_mut().look(clock::wall_ms(), clock::monotonic());
+                self.tell(shard, Event::Tick { is_wall_trusted });
                 // The core says when to come again: not at once, or other tasks would never run.
                 clock::sleep(shards::TICK).await;
                 continue;

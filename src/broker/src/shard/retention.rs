@@ -11,12 +11,10 @@
 //! segment is closed, and the log tells of that.
 
 mod schedule;
-mod trust;
 
 pub(crate) use schedule::Schedule;
 
-use self::trust::{HOLD, Trust};
-use super::Shard;
+use super::{Shard, trust::HOLD};
 use crate::partition::Partition;
 use commit_log::{LogFailed, Retention};
 use futures_util::{
@@ -42,7 +40,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Runs until the shard ends, in the background.
 pub(super) async fn run(shard: Rc<Shard>) {
     plan_all(&shard).await;
-    let mut trust = Trust::default();
     loop {
         let (rolled, sooner) = (shard.log.rolled(), shard.retention.sooner());
         for key in shard.log.take_rolled() {
@@ -56,7 +53,7 @@ pub(super) async fn run(shard: Rc<Shard>) {
             select(select(pin!(rolled), pin!(sooner)), pin!(clock::sleep(sleep))).await;
             continue;
         }
-        let is_trusted = trust.look(now_ms, clock::monotonic());
+        let is_trusted = shard.clock_trust.borrow_mut().look(now_ms, clock::monotonic());
         let mut looks = stream::iter(due.into_iter().map(|key| look(&shard, key, is_trusted))).buffer_unordered(LOOKS_AT_ONCE);
         while let Some(looked) = looks.next().await {
             if let Err(failed) = looked {

@@ -7,11 +7,11 @@ use std::time::Duration;
 const JUMP_MAX: Duration = Duration::from_secs(3600);
 
 /// After a larger jump nothing goes by age for so long: time to notice the clock and to correct it. A clock that still says the same then is believed.
-pub(super) const HOLD: Duration = Duration::from_secs(3600);
+pub(crate) const HOLD: Duration = Duration::from_secs(3600);
 
 /// What was seen of the clocks since the start. The first look believes: a broker that starts knows no other time.
 #[derive(Debug, Default)]
-pub(super) struct Trust {
+pub(crate) struct Trust {
     last: Option<(i64, Monotonic)>,
     /// The jump that is held against the clock: until when, and by how much it went ahead.
     held: Option<(Monotonic, i64)>,
@@ -19,7 +19,7 @@ pub(super) struct Trust {
 
 impl Trust {
     /// Looks at both clocks. False while a jump ahead is not believed.
-    pub(super) fn look(&mut self, wall_ms: i64, monotonic: Monotonic) -> bool {
+    pub(crate) fn look(&mut self, wall_ms: i64, monotonic: Monotonic) -> bool {
         let jump_max_ms = i64::try_from(JUMP_MAX.as_millis()).unwrap_or(i64::MAX);
         let ahead_ms = self.last.map_or(0, |(last_wall_ms, last)| {
             let passed_ms = i64::try_from(monotonic.since(last).as_millis()).unwrap_or(i64::MAX);
@@ -30,7 +30,7 @@ impl Trust {
             tracing::warn!("the clock has jumped {} s ahead: nothing is deleted by age for {HOLD:?}", ahead_ms / 1000);
             self.held = Some((monotonic + HOLD, ahead_ms));
         } else if self.held.is_some_and(|(_, jump_ms)| ahead_ms <= jump_max_ms - jump_ms) {
-            tracing::info!("the clock has gone back: records are deleted by age again");
+            tracing::info!("the clock has gone back: things are deleted by age again");
             self.held = None;
         }
         if self.held.is_some_and(|(until, _)| monotonic >= until) {

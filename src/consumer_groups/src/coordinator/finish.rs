@@ -5,7 +5,7 @@ use super::heartbeat::refused;
 use super::take_retries::taken;
 use crate::group::Group;
 use crate::ids::{GroupId, MemberId};
-use crate::limits::WALL_SLEEP_MS_MAX;
+use crate::limits::{EXPIRED_LOOK_MS, WALL_SLEEP_MS_MAX};
 use crate::membership::{Changes, Presence};
 use crate::now::Now;
 use crate::outcome::{Outcome, Reply, Token};
@@ -83,8 +83,11 @@ impl Coordinator {
         if let Some(before_ms) = group.wake_at_ms.take() {
             self.timers.remove(&(before_ms, id.clone()));
         }
-        let expiry = group.expires_at(self.options.offsets_retention_ms);
-        let until_expiry_ms = expiry.map(|at| u64::try_from(at.0.saturating_sub(now.wall.0)).unwrap_or(0));
+        let expiry = group.expires_at(self.options.offsets_retention_ms, self.loaded_at);
+        let until_expiry_ms = expiry.map(|at| match at.0.saturating_sub(now.wall.0) {
+            until_ms @ 1.. => until_ms.unsigned_abs(),
+            _ => EXPIRED_LOOK_MS,
+        });
         let by_wall_ms = now.steady_ms + until_expiry_ms.map_or(WALL_SLEEP_MS_MAX, |ms| ms.min(WALL_SLEEP_MS_MAX));
         let deadlines = [group.membership.next_deadline_ms(), group.next_retry_ms()].into_iter().flatten();
         let at_ms = deadlines.fold(by_wall_ms, u64::min);

@@ -1,6 +1,9 @@
 //! The state, read back and written anew.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
+
+use wire::TopicId;
 
 use super::Coordinator;
 use crate::group::Group;
@@ -81,12 +84,14 @@ impl Coordinator {
     }
 
     pub(super) fn loaded(&mut self, now: Now, topics: &dyn Topics, outcome: &mut Outcome) {
+        self.loaded_at = now.wall;
         let ids: Vec<GroupId> = self.groups.keys().cloned().collect();
         for id in ids {
             let group = self.groups.get_mut(&id).expect("just listed");
             group.membership.start_sessions(now.steady_ms);
-            let gone = group.offsets.topics().into_iter().filter(|&topic| topics.by_id(topic).is_none());
-            gone.collect::<Vec<_>>().into_iter().for_each(|topic| _ = group.drop_topic(topic));
+            let known = group.partitions().into_iter().map(|partition| partition.topic);
+            let gone: BTreeSet<TopicId> = known.filter(|&topic| topics.by_id(topic).is_none()).collect();
+            gone.into_iter().for_each(|topic| _ = group.drop_topic(topic));
             group.membership.refresh(topics);
             self.finish(now, topics, &id, outcome);
             self.set_timer(now, &id);

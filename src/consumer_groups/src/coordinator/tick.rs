@@ -3,31 +3,39 @@
 use wire::{PartitionKey, TimestampMs};
 
 use super::Coordinator;
+use crate::group::grace_end;
 use crate::ids::GroupId;
 use crate::now::Now;
 use crate::outcome::Outcome;
 use crate::topics::Topics;
 
 impl Coordinator {
-    pub(super) fn tick(&mut self, now: Now, topics: &dyn Topics, outcome: &mut Outcome) {
+    pub(super) fn tick(&mut self, now: Now, topics: &dyn Topics, is_wall_trusted: bool, outcome: &mut Outcome) {
         // Each group once, however soon it is to be looked at again.
         let due = self.timers.iter().take_while(|(at_ms, _)| *at_ms <= now.steady_ms);
         let due: Vec<GroupId> = due.map(|(_, id)| id.clone()).collect();
         for id in due {
-            self.tick_group(now, topics, &id, outcome);
+            self.tick_group(now, topics, &id, is_wall_trusted, outcome);
         }
     }
 
-    fn tick_group(&mut self, now: Now, topics: &dyn Topics, id: &GroupId, outcome: &mut Outcome) {
-        let retention_ms = self.options.offsets_retention_ms;
+    fn tick_group(&mut self, now: Now, topics: &dyn Topics, id: &GroupId, is_wall_trusted: bool, outcome: &mut Outcome) {
+        let (retention_ms, loaded_at) = (self.options.offsets_retention_ms, self.loaded_at);
         let Some(group) = self.groups.get_mut(id) else { return };
         if group.membership.expire(now.steady_ms) {
             group.membership.retarget(topics);
         }
-        if group.expires_at(retention_ms).is_some_and(|at| at <= now.wall) {
-            return self.delete(id, outcome);
+        if is_wall_trusted && group.expires_at(retention_ms, loaded_at).is_some_and(|at| at <= now.wall) {
+            outcome.expired.push(id.clone());
+            if !group.has_settings() {
+                return self.delete(id, outcome);
+            }
+            group.forget_positions();
         }
-        if let (false, Some(retention_ms)) = (group.membership.is_empty(), group.retention_ms(retention_ms)) {
+        if let (false, Some(retention_ms)) = (group.membership.is_empty(), group.retention_ms(retention_ms))
+            && is_wall_trusted
+            && grace_end(loaded_at, retention_ms) <= now.wall
+        {
             let before = TimestampMs(now.wall.0.saturating_sub(retention_ms as i64));
             let is_left_behind = |partition: PartitionKey| {
                 let name = topics.by_id(partition.topic).map(|topic| topic.name);

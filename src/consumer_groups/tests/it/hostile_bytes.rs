@@ -45,7 +45,7 @@ fn damaged_state_is_refused_or_works() {
                     world.coordinator.handle(world.now, &world.catalog, Event::Loaded, &mut outcome);
                     let mut later = world.now;
                     later.steady_ms += 100_000;
-                    world.coordinator.handle(later, &world.catalog, Event::Tick, &mut outcome);
+                    world.coordinator.handle(later, &world.catalog, Event::Tick { is_wall_trusted: true }, &mut outcome);
                     everything(&world.coordinator);
                 }
             }

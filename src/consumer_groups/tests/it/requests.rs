@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use consumer_groups::{Event, Reply, Request};
 use wire::{
-    AlterGroupRequest, Change, CommitOffsetsRequest, DeleteGroupRequest, DescribeGroupRequest, ErrorCode, GroupHeartbeatReply,
-    GroupHeartbeatRequest, GroupState, ListGroupsRequest, MemberEpoch, Offset, PartitionIndex, PartitionKey, TopicId,
+    AlterGroupRequest, Change, CommitOffsetsRequest, CommittedOffset, DeleteGroupRequest, DescribeGroupRequest, ErrorCode,
+    FailedRecord, GroupHeartbeatReply, GroupHeartbeatRequest, GroupState, ListGroupsRequest, MemberEpoch, Offset, PartitionIndex,
+    PartitionKey, RetryPolicyChanges, SettlePartition, SettleRequest, TopicId,
 };
 
 use crate::client::{Client, REBALANCE_MS, SESSION_MS, request};
@@ -273,4 +274,115 @@ fn what_breaks_the_rules_is_refused_and_leaves_no_group() {
     assert!(world.log.is_empty(), "and nothing was stored");
     // Leaving is done already.
     assert_eq!(beat(&mut world, request("a", None, MemberEpoch::LEAVE, 0)).error, ErrorCode::None);
+}
+
+fn commit_by_hand(world: &mut World) {
+    assert_eq!(commit(world, None, MemberEpoch::LEAVE, partition(0), 7), ErrorCode::None);
+}
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
+
+#[test]
+fn a_group_that_is_old_when_the_broker_starts_gets_its_retention_once_more() {
+    let mut world = world();
+    commit_by_hand(&mut world);
+    world.make_all_durable();
+    world.now.wall.0 += 365 * 24 * HOUR_MS;
+    world.crash(0);
+    world.handle(Event::Tick { is_wall_trusted: true });
+    world.advance(HOUR_MS as u64 - 1);
+    assert_eq!(world.committed().len(), 1);
+    world.let_offsets_go();
+    world.advance(2);
+    assert!(everything(&world.coordinator).is_empty());
+}
+
+#[test]
+fn a_clock_that_jumped_takes_no_group_until_it_is_trusted() {
+    let mut world = world();
+    commit_by_hand(&mut world);
+    world.now.wall.0 += 8 * 24 * HOUR_MS;
+    world.now.steady_ms += HOUR_MS as u64;
+    world.handle(Event::Tick { is_wall_trusted: false });
+    assert_eq!(world.committed().len(), 1);
+    world.let_offsets_go();
+    world.advance(60_000);
+    assert!(everything(&world.coordinator).is_empty());
+}
+
+/// A member has failed a record of partition 0 and left.
+fn failed_and_left(world: &mut World) {
+    let epoch = beat(world, join("a", None)).member_epoch;
+    let failed = FailedRecord { offset: Offset(0), key: Some(b"k".to_vec()), attempt: 1, reason: "no".to_owned() };
+    let part = SettlePartition {
+        topic: TOPIC,
+        partition: PartitionIndex(0),
+        deferred: Vec::new(),
+        done: Vec::new(),
+        failed: vec![failed],
+        commit: Some(CommittedOffset { offset: Offset(1), leader_epoch: None, metadata: None }),
+    };
+    let request = SettleRequest { group: "g".to_owned(), member_id: "a".to_owned(), member_epoch: epoch, partitions: vec![part] };
+    let Reply::Settle(reply) = ask(world, Request::Settle { request, random: 0 }) else { panic!("a settlement") };
+    assert_eq!((reply.error, reply.partitions[0].error), (ErrorCode::None, ErrorCode::None));
+    beat(world, request_to_leave("a"));
+}
+
+fn request_to_leave(member: &str) -> GroupHeartbeatRequest {
+    request(member, None, MemberEpoch::LEAVE, 0)
+}
+
+fn describe(world: &mut World) -> wire::DescribeGroupReply {
+    let request = Request::DescribeGroup(DescribeGroupRequest { group: "g".to_owned(), after: None });
+    let Reply::DescribeGroup(described) = ask(world, request) else { panic!("a description") };
+    described
+}
+
+fn alter_attempts(attempts_max: u32) -> Request {
+    let retry = RetryPolicyChanges { attempts_max: Some(attempts_max), ..RetryPolicyChanges::default() };
+    let (group, retry) = ("g".to_owned(), Change::Set(retry));
+    Request::AlterGroup(AlterGroupRequest { group, topic: None, retry, offsets_retention_ms: Change::Keep, resume: false })
+}
+
+#[test]
+fn what_is_parked_keeps_an_empty_group() {
+    let mut world = world();
+    failed_and_left(&mut world);
+    world.advance(365 * 24 * HOUR_MS as u64);
+    let described = describe(&mut world);
+    assert_eq!((described.error, described.partitions[0].parked_records), (ErrorCode::None, 1));
+    world.check_replay();
+}
+
+#[test]
+fn what_an_operator_set_outlives_the_offsets_of_an_empty_group() {
+    let mut world = world();
+    ask(&mut world, alter_attempts(9));
+    commit_by_hand(&mut world);
+    world.let_offsets_go();
+    world.advance(50 * HOUR_MS as u64);
+    let described = describe(&mut world);
+    assert_eq!((described.error, described.partitions.len(), described.retry.attempts_max), (ErrorCode::None, 0, 9));
+    world.check_replay();
+}
+
+#[test]
+fn a_group_is_not_deleted_before_its_dead_letters_are_written() {
+    let mut world = world();
+    ask(&mut world, alter_attempts(1));
+    failed_and_left(&mut world);
+    let delete = |world: &mut World| {
+        let request = Request::DeleteGroup(DeleteGroupRequest { group: "g".to_owned() });
+        let Reply::DeleteGroup(reply) = ask(world, request) else { panic!("a deletion") };
+        reply.error
+    };
+    assert_eq!(describe(&mut world).partitions[0].dead_letters_pending, 1);
+    assert_eq!(delete(&mut world), ErrorCode::DeadLettersPending);
+    for _ in ["a lane", "the letter"] {
+        world.make_all_durable();
+        world.deliver_dead_letters();
+    }
+    assert_eq!(describe(&mut world).partitions[0].dead_letters_pending, 0);
+    assert_eq!(delete(&mut world), ErrorCode::None);
+    assert!(everything(&world.coordinator).is_empty());
 }

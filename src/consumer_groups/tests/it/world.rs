@@ -204,7 +204,7 @@ impl World {
             self.now.wall.0 += passed_ms as i64;
             self.clients.iter_mut().for_each(|client| client.pass_time(next_ms));
             if self.wake_at_ms.is_some_and(|at_ms| at_ms <= next_ms) {
-                self.handle(Event::Tick);
+                self.handle(Event::Tick { is_wall_trusted: true });
                 assert!(self.wake_at_ms.is_none_or(|at_ms| at_ms > next_ms), "a tick leaves nothing due");
             }
             self.check();
