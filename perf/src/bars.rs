@@ -62,7 +62,8 @@ pub struct BarsArgs {
     /// Size of the log in which times are looked up, in 10^9 bytes
     #[arg(long, value_name = "GB", default_value_t = 10.0)]
     log_gb: f64,
-    /// One short pair of each, a tenth of the partitions: shows that everything works, and measures nothing
+    /// One short pair of each, a tenth of the partitions: shows that everything works and that nothing is lost or wrong. The rest is "not
+    /// measured", and fails nothing
     #[arg(long)]
     quick: bool,
     /// Folder on the disk to measure; the broker's data goes below it
@@ -169,6 +170,9 @@ pub(crate) struct Judged {
     /// The absolute figures behind it.
     detail: String,
     verdict: Verdict,
+    /// Says something only when it was measured for long enough.
+    #[serde(skip)]
+    needs_time: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -177,13 +181,20 @@ pub(crate) enum Verdict {
     Pass,
     Fail,
     Noisy,
+    /// The run was too short to judge by.
+    NotMeasured,
 }
 
 impl Judged {
     /// A figure that is a count or a size: noise is no excuse.
     pub(crate) fn exact(name: &'static str, what: impl Into<String>, limit: Limit, value: f64, detail: String) -> Judged {
         let verdict = if limit.holds(value) { Verdict::Pass } else { Verdict::Fail };
-        Judged { name, what: what.into(), limit, value, spread: None, detail, verdict }
+        Judged { name, what: what.into(), limit, value, spread: None, detail, verdict, needs_time: true }
+    }
+
+    /// What is right or wrong however short the run: messages lost, answers that are not true.
+    pub(crate) fn correct(name: &'static str, what: impl Into<String>, limit: Limit, value: f64, detail: String) -> Judged {
+        Judged { needs_time: false, ..Judged::exact(name, what, limit, value, detail) }
     }
 
     /// A ratio from pairs.
@@ -193,7 +204,7 @@ impl Judged {
             (false, true) => Verdict::Pass,
             (false, false) => Verdict::Fail,
         };
-        Judged { name, what: what.into(), limit, value: spread.median, spread: Some(spread), detail, verdict }
+        Judged { name, what: what.into(), limit, value: spread.median, spread: Some(spread), detail, verdict, needs_time: true }
     }
 
     /// The same, not passed when a run behind it was invalid or not kept up.
@@ -202,6 +213,19 @@ impl Judged {
             self.verdict = Verdict::Noisy;
         }
         self
+    }
+
+    /// The same of a quick run.
+    fn quick(mut self) -> Judged {
+        if self.needs_time {
+            self.verdict = Verdict::NotMeasured;
+        }
+        self
+    }
+
+    /// Whether the command may end well.
+    fn is_good(&self) -> bool {
+        matches!(self.verdict, Verdict::Pass | Verdict::NotMeasured)
     }
 
     fn print(&self) {
@@ -216,9 +240,10 @@ impl Judged {
             Verdict::Pass => "pass",
             Verdict::Fail => "FAIL",
             Verdict::Noisy => "NOISY",
+            Verdict::NotMeasured => "not measured",
         };
         println!(
-            "{verdict:<5} {:<22} {:>8.3} {sign} {bound:<6} {}{spread}\n      {}",
+            "{verdict:<12} {:<22} {:>8.3} {sign} {bound:<6} {}{spread}\n      {}",
             self.name, self.value, self.what, self.detail
         );
     }
@@ -233,7 +258,7 @@ impl Limit {
     }
 }
 
-/// Runs the command. False when a bar is not passed or could not be measured.
+/// Runs the command. False when a bar is not passed or could not be measured; of a quick one when something did not run or was wrong.
 pub(crate) fn run(args: &BarsArgs) -> Result<bool, BarError> {
     let mut rig = rig(args);
     std::fs::create_dir_all(&rig.data_dir).map_err(|source| BarError::Io { what: rig.data_dir.display().to_string(), source })?;
@@ -242,7 +267,7 @@ pub(crate) fn run(args: &BarsArgs) -> Result<bool, BarError> {
     let facts = Facts::read(&args.data_dir);
     println!("{}\n{}\n", facts.version, facts.summary());
     if args.quick {
-        println!("quick: one short pair each, too few samples to judge anything by\n");
+        println!("quick: one short pair each. Every bar runs, and what must be right is checked; nothing is measured\n");
     }
     let chosen: Vec<Bar> = if args.only.is_empty() { ALL.to_vec() } else { args.only.clone() };
     let clock = CpuClock::now();
@@ -263,8 +288,9 @@ pub(crate) fn run(args: &BarsArgs) -> Result<bool, BarError> {
         };
         let cpu = CpuClock::now().since(&before);
         for figure in judged {
+            let figure = if args.quick { figure.quick() } else { figure };
             figure.print();
-            good &= figure.verdict == Verdict::Pass;
+            good &= figure.is_good();
             results.write(json!({ "bar": bar, "judged": figure, "cpu": cpu, "quick": args.quick, "pairs": rig.pairs, "seconds": rig.time.as_secs_f64() }))?;
         }
     }
@@ -360,6 +386,21 @@ mod tests {
         assert!(quick.time < Duration::from_secs(1));
         let chosen = rig_of(&["--pairs", "7", "--seconds", "5", "--rounds", "100"]);
         assert_eq!((chosen.pairs, chosen.time, chosen.rounds), (7, Duration::from_secs(5), 100));
+    }
+
+    #[test]
+    fn a_quick_run_measures_nothing_and_fails_for_what_is_wrong() {
+        let spread = |median| Spread { low: median, median, high: median, iqr_share: 0.0, count: 1 };
+        let ratio = |median| Judged::ratio("r", "a / b", Limit::AtLeast(0.5), spread(median), String::new());
+        let size = Judged::exact("s", "size", Limit::AtMost(16.0), 20.0, String::new());
+        let lost = |count| Judged::correct("l", "lost", Limit::AtMost(0.0), count, String::new());
+        for judged in [ratio(0.1), ratio(0.9), ratio(0.9).doubted(true), size.clone()] {
+            let quick = judged.quick();
+            assert_eq!((quick.verdict, quick.is_good()), (Verdict::NotMeasured, true), "{quick:?}");
+            assert_eq!(serde_json::to_value(&quick).unwrap()["verdict"], "not-measured");
+        }
+        assert_eq!((lost(0.0).quick().verdict, lost(1.0).quick().verdict), (Verdict::Pass, Verdict::Fail));
+        assert!(!lost(1.0).quick().is_good() && !size.is_good() && !ratio(0.1).is_good());
     }
 
     /// A broker that fails is quoted with its log, which names its data directory.

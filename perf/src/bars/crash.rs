@@ -52,7 +52,13 @@ pub(crate) fn measure_rounds(rig: &Rig) -> Result<Vec<Judged>, BarError> {
     if acknowledged_count == 0 {
         return Err(BarError::Unfit("nothing was acknowledged before the kills".to_owned()));
     }
-    Ok(vec![Judged::exact("crash", "messages lost, duplicated or wrong after kill -9", Limit::AtMost(0.0), wrong as f64, detail)])
+    Ok(vec![Judged::correct(
+        "crash",
+        "messages lost, duplicated or wrong after kill -9",
+        Limit::AtMost(0.0),
+        wrong as f64,
+        detail,
+    )])
 }
 
 /// One kill with many partitions under load.
@@ -89,7 +95,7 @@ pub(crate) fn measure_restart(rig: &Rig) -> Result<Vec<Judged>, BarError> {
             ready.as_secs_f64(),
             detail,
         ),
-        Judged::exact(
+        Judged::correct(
             "restart-kept",
             "messages lost, duplicated or wrong after it",
             Limit::AtMost(0.0),

@@ -57,7 +57,7 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
             read_kib,
             format!("{:.1} MB for {LOOKUPS} lookups", read_bytes as f64 / 1e6),
         ),
-        Judged::exact(
+        Judged::correct(
             "time-lookup-order",
             "answers beyond the end, or before that of an earlier time",
             Limit::AtMost(0.0),

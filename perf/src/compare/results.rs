@@ -95,7 +95,7 @@ impl Figure {
 
     /// Whether it says itself that its spread is too wide.
     pub(super) fn is_noisy(&self) -> bool {
-        self.verdict == "noisy"
+        matches!(self.verdict.as_str(), "noisy" | "not-measured")
     }
 
     /// Whether it comes from one pair: then nothing is known of its spread.
