@@ -107,21 +107,7 @@ impl Report {
         self.bar.finish_and_clear();
         let seconds = self.begun.elapsed().as_secs_f64();
         if as_json {
-            let partitions: Vec<_> = self
-                .partitions
-                .iter()
-                .map(|(partition, (first, last))| json!({"partition": partition, "first_offset": first, "last_offset": last}))
-                .collect();
-            print_json(&json!({
-                "topic": topic,
-                "records": self.delivered,
-                "failed": self.failed,
-                "value_bytes": self.bytes,
-                "seconds": seconds,
-                "level": if self.relaxed == 0 { "stable" } else { "relaxed" },
-                "failures": self.failures.iter().map(|failed| self.failure_json(failed)).collect::<Vec<_>>(),
-                "partitions": partitions,
-            }))?;
+            print_json(&self.json(topic, seconds))?;
         } else if !self.quiet {
             print(self.summary(topic, seconds).as_bytes())?;
         }
@@ -145,6 +131,24 @@ impl Report {
         };
         let partitions = counted(self.partitions.len() as u64, "partition");
         format!("{records} to {partitions} of {topic} in {seconds:.2} s, {level}\n")
+    }
+
+    fn json(&self, topic: &str, seconds: f64) -> Value {
+        let partitions: Vec<_> = self
+            .partitions
+            .iter()
+            .map(|(partition, (first, last))| json!({"partition": partition, "first_offset": first, "last_offset": last}))
+            .collect();
+        json!({
+            "topic": topic,
+            "records": self.delivered,
+            "failed": self.failed,
+            "value_bytes": self.bytes,
+            "seconds": seconds,
+            "level": if self.relaxed == 0 { "stable" } else { "relaxed" },
+            "failures": self.failures.iter().map(|failed| self.failure_json(failed)).collect::<Vec<_>>(),
+            "partitions": partitions,
+        })
     }
 
     fn failure_json(&self, failed: &Failed) -> Value {
@@ -194,6 +198,62 @@ fn style(template: &str) -> ProgressStyle {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use corelane_client::Offset;
+
+    /// A report of records of 5 bytes, acknowledged by these levels, each in a partition and at an offset.
+    fn report(delivered: &[(AckLevel, u32, u64)]) -> Report {
+        let mut report = Report::start(true, &[]);
+        for (level, partition, offset) in delivered {
+            report.sent(5);
+            let (level, partition, offset) = (*level, *partition, Offset(*offset));
+            report.delivered(&Delivery { partition, offset, append_time: None, level, replicas_durable: 1 });
+        }
+        report
+    }
+
+    /// So many more were sent, and failed.
+    fn with_failed(mut report: Report, failed: u64) -> Report {
+        (0..failed).for_each(|_| _ = report.sent(5));
+        report.failed = failed;
+        report
+    }
+
+    #[test]
+    fn a_summary_says_how_many_where_and_what_the_acknowledgement_promises() {
+        let (stable, relaxed) = (AckLevel::Stable, AckLevel::Relaxed);
+        let check = |report: Report, text: &str| assert_eq!(report.summary("t", 1.234), text);
+        check(report(&[(stable, 0, 7)]), "1 record (5 B) to 1 partition of t in 1.23 s, on stable storage\n");
+        let two = [(stable, 0, 7), (stable, 3, 1), (stable, 0, 8)];
+        check(report(&two), "3 records (15 B) to 2 partitions of t in 1.23 s, on stable storage\n");
+        let mixed = [(stable, 0, 7), (relaxed, 0, 8)];
+        check(report(&mixed), "2 records (10 B) to 1 partition of t in 1.23 s, acknowledged, not yet on stable storage\n");
+        check(with_failed(report(&two), 2), "3 of 5 records (2 failed) to 2 partitions of t in 1.23 s, on stable storage\n");
+        check(with_failed(report(&[]), 1), "none of 1 record sent to t was acknowledged, after 1.23 s\n");
+        check(report(&[]), "0 records (0 B) to 0 partitions of t in 1.23 s, on stable storage\n");
+    }
+
+    #[test]
+    fn the_object_says_the_same_for_programs() {
+        let (stable, relaxed) = (AckLevel::Stable, AckLevel::Relaxed);
+        // Answers come in any order.
+        let report = with_failed(report(&[(stable, 3, 9), (relaxed, 0, 4), (stable, 3, 7), (stable, 3, 8)]), 2);
+        let expected = json!({
+            "topic": "t",
+            "records": 4,
+            "failed": 2,
+            "value_bytes": 30,
+            "seconds": 0.5,
+            "level": "relaxed",
+            "failures": [],
+            "partitions": [
+                {"partition": 0, "first_offset": 4, "last_offset": 4},
+                {"partition": 3, "first_offset": 7, "last_offset": 9},
+            ],
+        });
+        assert_eq!(report.json("t", 0.5), expected);
+    }
+
     #[test]
     fn templates_are_valid() {
         super::style("{spinner} {human_pos} records  {per_sec}  {elapsed}");
