@@ -24,6 +24,9 @@ const LOCKED_RESERVE_BYTES: u64 = 1 << 20;
 /// The number of CAP_IPC_LOCK in the kernel's capability sets.
 const CAP_IPC_LOCK: u32 = 14;
 
+/// Also for the alignment of direct I/O in statx; the older 5.19 has the operations alone.
+const KERNEL_REMEDY: &str = "use kernel 6.1 or newer";
+
 /// The opcodes without which glommio 0.9.0 ends the process.
 const OPCODES: &[(&str, u8)] = &[
     ("NOP", opcode::Nop::CODE),
@@ -60,14 +63,14 @@ pub(crate) fn io_uring() -> Result<String, ProbeError> {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let ring = IoUring::new(8).map_err(|cause| ring_error(&cause, &kernel, Path::new("/proc")))?;
     let mut probe = Probe::new();
-    ring.submitter().register_probe(&mut probe).map_err(|cause| {
-        error("io_uring", format!("kernel {kernel} cannot list its operations ({cause})"), "use kernel 5.19 or newer")
-    })?;
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|cause| error("io_uring", format!("kernel {kernel} cannot list its operations ({cause})"), KERNEL_REMEDY))?;
     let missing: Vec<&str> = OPCODES.iter().filter(|(_, code)| !probe.is_supported(*code)).map(|(name, _)| *name).collect();
     if missing.is_empty() {
         return Ok(kernel);
     }
-    Err(error("io_uring", format!("kernel {kernel} lacks {}", missing.join(", ")), "use kernel 5.19 or newer"))
+    Err(error("io_uring", format!("kernel {kernel} lacks {}", missing.join(", ")), KERNEL_REMEDY))
 }
 
 /// Why a ring could not be made, by what the kernel said and what its settings are.
@@ -86,7 +89,7 @@ fn ring_error(cause: &std::io::Error, kernel: &str, proc: &Path) -> ProbeError {
              and io_uring_register",
         ),
         (Some(libc::ENOSYS), _) => {
-            error("io_uring", format!("kernel {kernel} does not have it"), "use kernel 5.19 or newer, built with CONFIG_IO_URING")
+            error("io_uring", format!("kernel {kernel} does not have it"), format!("{KERNEL_REMEDY}, built with CONFIG_IO_URING"))
         }
         (Some(libc::ENOMEM), _) => {
             error("io_uring", "the limit of locked memory is used up", "raise it: `ulimit -l unlimited`, LimitMEMLOCK=infinity")
