@@ -1,6 +1,7 @@
 //! The log end to end, each scenario on the simulated and on the real machine.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first thing that fails")]
 
+mod append;
 mod append_read;
 mod changes;
 mod compaction;
