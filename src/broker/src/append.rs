@@ -338,3 +338,6 @@ fn producer_code(error: &ProducerError) -> ErrorCode {
         ProducerError::Invalid { .. } => ErrorCode::InvalidBatch,
     }
 }
+
+#[cfg(test)]
+mod tests;
