@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Dead-letter topics and how much is in them
+    /// Dead-letter topics and how much is in them: those with `.dlq.` in their names, as topics have that no policy names
     List(ListArgs),
     /// Print dead letters with their story, as JSON lines
     Peek(PeekArgs),

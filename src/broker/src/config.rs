@@ -165,7 +165,7 @@ pub struct Log {
     pub wal_file_bytes: ByteSize,
     /// The write-ahead log of one shard may grow to this; bounds replay after a crash.
     pub wal_bytes_max: ByteSize,
-    /// At least this much disk stays free; producers get "disk full" below it, reads go on.
+    /// At least this much disk stays free; producers get "disk full" below it, reads go on. Of it, half is for the state of groups.
     pub free_bytes_min: ByteSize,
     /// Producers are let in again above this much free disk.
     pub free_bytes_resume: ByteSize,
