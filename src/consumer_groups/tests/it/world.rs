@@ -1,5 +1,8 @@
 //! A coordinator with its log, its topics, and the way between it and its clients.
 
+mod promises;
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use consumer_groups::retry::{DeadLetter, DeadLetterProducer, RetryAction, RetryEvent};
@@ -13,6 +16,7 @@ use wire::{
 };
 
 use crate::client::Client;
+use requests::Sent;
 
 /// The topics there are.
 #[derive(Clone, Debug, Default)]
@@ -37,14 +41,6 @@ pub(crate) enum Fate {
     ReplyLost,
     /// Another copy of it arrives later.
     Twice,
-}
-
-#[derive(Clone, Debug)]
-enum Sent {
-    Heartbeat(GroupHeartbeatRequest),
-    Commit(CommitOffsetsRequest),
-    Settle(SettleRequest, u64),
-    TakeRetries(TakeRetriesRequest),
 }
 
 /// Whose reply it is, and whether it arrives.
@@ -214,97 +210,6 @@ impl World {
         }
     }
 
-    pub(crate) fn beat(&mut self, client: usize, fate: Fate) {
-        if !self.clients[client].is_alive {
-            return;
-        }
-        let token = self.token();
-        let request = self.clients[client].heartbeat(self.now.steady_ms, token.0);
-        self.send(client, token, Sent::Heartbeat(request), fate);
-    }
-
-    pub(crate) fn leave(&mut self, client: usize, epoch: MemberEpoch, fate: Fate) {
-        if !self.clients[client].is_alive {
-            return;
-        }
-        let request = self.clients[client].leave(epoch);
-        let token = self.token();
-        self.send(client, token, Sent::Heartbeat(request), fate);
-    }
-
-    pub(crate) fn commit(&mut self, client: usize, pick: usize, step: i64, fate: Fate) {
-        let member = &self.clients[client];
-        let Some(&partition) = member.belief.keys().nth(pick % member.belief.len().max(1)) else { return };
-        let position = self.seen.get(&partition).map_or(0, |offset| offset.0 as i64);
-        let offset = Offset((position + step).max(0) as u64);
-        let request = CommitOffsetsRequest {
-            group: "g".to_owned(),
-            member_id: Some(member.member_id()),
-            member_epoch: member.epoch,
-            partitions: vec![commit_partition(partition, offset)],
-        };
-        let token = self.token();
-        self.send(client, token, Sent::Commit(request), fate);
-    }
-
-    /// A member says of some records at its position that they failed, are held back or done.
-    pub(crate) fn settle(&mut self, client: usize, pick: usize, seed: u64, fate: Fate) {
-        let member = &mut self.clients[client];
-        let Some(&partition) = member.belief.keys().nth(pick % member.belief.len().max(1)) else { return };
-        let position = self.seen.get(&partition).copied().unwrap_or_default();
-        let key = |number: u64| vec![b'k', (number % 3) as u8];
-        let mut part = SettlePartition {
-            topic: partition.topic,
-            partition: partition.partition,
-            deferred: Vec::new(),
-            done: Vec::new(),
-            failed: Vec::new(),
-            commit: Some(CommittedOffset { offset: position.plus(4), leader_epoch: None, metadata: None }),
-        };
-        for number in 0..4 {
-            let offset = position.plus(number);
-            match seed >> (2 * number) & 3 {
-                0 => part.deferred.push(DeferredRecord { offset, key: key(seed >> number) }),
-                1 => part.failed.push(failed(offset, (seed & 64 == 0).then(|| key(seed >> number)), 1)),
-                _ => {}
-            }
-        }
-        let due: Vec<DueRecord> = member.retrying.drain(..).filter(|due| due.topic == partition.topic).collect();
-        for (number, due) in due.into_iter().filter(|due| due.partition == partition.partition).enumerate() {
-            match seed >> (8 + number % 32) & 1 {
-                0 => part.done.push(DoneRecord { offset: due.offset, key: due.key }),
-                _ => part.failed.push(failed(due.offset, due.key, due.attempt)),
-            }
-        }
-        let request = SettleRequest {
-            group: "g".to_owned(),
-            member_id: member.member_id(),
-            member_epoch: member.epoch,
-            partitions: vec![part],
-        };
-        let token = self.token();
-        self.send(client, token, Sent::Settle(request, seed), fate);
-    }
-
-    pub(crate) fn take_retries(&mut self, client: usize, max_wait_ms: u32, fate: Fate) {
-        if !self.clients[client].is_alive {
-            return;
-        }
-        let token = self.token();
-        let member = &self.clients[client];
-        let request = TakeRetriesRequest {
-            group: "g".to_owned(),
-            member_id: member.member_id(),
-            member_epoch: member.epoch,
-            poll: token.0,
-            received: member.received,
-            partitions: member.belief.keys().copied().collect(),
-            max_records: 3,
-            max_wait_ms,
-        };
-        self.send(client, token, Sent::TakeRetries(request), fate);
-    }
-
     /// Does what is to be done for dead letters, as far as it may be done.
     pub(crate) fn deliver_dead_letters(&mut self) {
         let (ready, held): (Vec<_>, Vec<_>) = self.actions.drain(..).partition(|(needs, _)| *needs <= self.durable);
@@ -324,43 +229,6 @@ impl World {
             };
             self.handle(Event::Retry(event));
         }
-    }
-
-    fn send(&mut self, client: usize, token: Token, sent: Sent, fate: Fate) {
-        if fate == Fate::RequestLost {
-            return;
-        }
-        if fate == Fate::Twice {
-            self.late.push((client, sent.clone()));
-        }
-        self.addressees.insert(token, Addressee { client, is_lost: fate == Fate::ReplyLost });
-        self.arrive(token, sent);
-    }
-
-    fn arrive(&mut self, token: Token, sent: Sent) {
-        let request = match sent {
-            Sent::Heartbeat(request) => Request::Heartbeat { request, client: Default::default() },
-            Sent::Settle(request, random) => Request::Settle { request, random },
-            Sent::TakeRetries(request) => Request::TakeRetries(request),
-            Sent::Commit(request) => {
-                let named = request.partitions.iter();
-                let named = named.map(|one| (PartitionKey::new(one.topic, one.partition), one.commit.offset)).collect();
-                self.commits.insert(token, named);
-                Request::CommitOffsets(request)
-            }
-        };
-        self.handle(Event::Request { token, request });
-    }
-
-    /// A copy of something sent earlier arrives now; nobody waits for its reply.
-    pub(crate) fn late_copy(&mut self, pick: usize) {
-        if self.late.is_empty() {
-            return;
-        }
-        let (client, sent) = self.late.remove(pick % self.late.len());
-        let token = self.token();
-        self.addressees.insert(token, Addressee { client, is_lost: true });
-        self.arrive(token, sent);
     }
 
     pub(crate) fn create_or_grow(&mut self, name: &str, partitions: u32) {
@@ -445,70 +313,6 @@ impl World {
         self.make_all_durable();
         self.log[..begin].iter_mut().for_each(Vec::clear);
     }
-
-    pub(crate) fn check_replay(&self) {
-        assert_eq!(everything(&self.replayed()), everything(&self.coordinator), "the log gives the state");
-    }
-
-    /// From here on offsets may be gone.
-    pub(crate) fn let_offsets_go(&mut self) {
-        self.seen.clear();
-        self.answered.clear();
-    }
-
-    /// What must hold at every moment.
-    pub(crate) fn check(&mut self) {
-        let mut owners: BTreeMap<PartitionKey, u32> = BTreeMap::new();
-        for client in &self.clients {
-            for &partition in client.belief.keys() {
-                let other = owners.insert(partition, client.number);
-                assert_eq!(other, None, "{partition} is owned by {:?} and {other:?}", client.member_id());
-            }
-        }
-        let committed = self.committed();
-        for (partition, &before) in &self.seen {
-            let now = committed.get(partition).copied();
-            assert!(now >= Some(before), "{partition} went back from {before} to {now:?}");
-        }
-        for (partition, &answered) in &self.answered {
-            assert!(committed.get(partition) >= Some(&answered), "{partition}: a commit that was answered is lost");
-        }
-        self.seen = committed;
-    }
-
-    pub(crate) fn committed(&mut self) -> BTreeMap<PartitionKey, Offset> {
-        let request = FetchOffsetsRequest { group: "g".to_owned(), partitions: None, after: None };
-        let mut outcome = Outcome::default();
-        let event = Event::Request { token: Token(0), request: Request::FetchOffsets(request) };
-        self.coordinator.handle(self.now, &self.catalog, event, &mut outcome);
-        let Some((_, Reply::FetchOffsets(reply))) = outcome.replies.pop() else { panic!("a fetch is answered at once") };
-        let fetched = reply.partitions.into_iter();
-        fetched.filter_map(|one| Some((PartitionKey::new(one.topic, one.partition), one.committed?.offset))).collect()
-    }
-
-    /// Nothing is lost any more: after some heartbeats everything that somebody wants is owned.
-    pub(crate) fn heal(&mut self) {
-        self.late.clear();
-        for round in 0..40 {
-            self.make_all_durable();
-            self.deliver_dead_letters();
-            for client in 0..self.clients.len() {
-                self.clients[client].give_up();
-                self.beat(client, Fate::Arrives);
-                self.make_all_durable();
-            }
-            self.check();
-            self.advance(if round % 2 == 0 { 500 } else { 3_000 });
-        }
-        self.make_all_durable();
-        self.check();
-        let living: Vec<&Client> = self.clients.iter().filter(|client| client.is_alive).collect();
-        let wanted = living.iter().flat_map(|client| client.topics.iter()).filter_map(|name| self.catalog.0.get(name));
-        let wanted: BTreeSet<PartitionKey> =
-            wanted.flat_map(|&(topic, count)| (0..count).map(move |n| PartitionKey::new(topic, PartitionIndex(n)))).collect();
-        let owned: BTreeSet<PartitionKey> = living.iter().flat_map(|client| client.belief.keys().copied()).collect();
-        assert_eq!(owned, wanted, "all that is wanted is owned, and nothing else");
-    }
 }
 
 /// The whole state, in order.
@@ -522,8 +326,4 @@ pub(crate) fn commit_partition(partition: PartitionKey, offset: Offset) -> Commi
         partition: partition.partition,
         commit: CommittedOffset { offset, leader_epoch: None, metadata: None },
     }
-}
-
-fn failed(offset: Offset, key: Option<Vec<u8>>, attempt: u32) -> FailedRecord {
-    FailedRecord { offset, key, attempt, reason: "no".to_owned() }
 }
