@@ -149,16 +149,21 @@ impl MembershipCore {
         }
     }
 
-    /// The answer to a heartbeat. `member_id` is like no other, for the case that a new member has to join.
+    /// The answer to a heartbeat that `of` sent; one to an earlier member's says nothing of this one. `member_id` is like no other, for the case
+    /// that a new member has to join.
     ///
     /// # Errors
     /// The group cannot be joined: trying again does not help.
     pub(crate) fn answered(
         &mut self,
         now: Instant,
+        of: &str,
         reply: &GroupHeartbeatReply,
         member_id: String,
     ) -> Result<Vec<Change>, ErrorCode> {
+        if of != self.member_id {
+            return Ok(Vec::new());
+        }
         let began = self.beating.pop_front().unwrap_or(now);
         match reply.error {
             ErrorCode::None => {}
@@ -195,10 +200,12 @@ impl MembershipCore {
         Ok(changes)
     }
 
-    /// No answer came: another try after `delay`.
-    pub(crate) fn failed(&mut self, now: Instant, delay: Duration) {
-        self.beating.pop_front();
-        self.next_beat = now + delay;
+    /// No answer came to a heartbeat that `of` sent: another try after `delay`.
+    pub(crate) fn failed(&mut self, now: Instant, of: &str, delay: Duration) {
+        if of == self.member_id {
+            self.beating.pop_front();
+            self.next_beat = now + delay;
+        }
     }
 
     /// The program has ended with these: the coordinator is told at once.
@@ -233,6 +240,7 @@ impl MembershipCore {
     fn rejoin(&mut self, now: Instant, member_id: String) -> Vec<Change> {
         let lost: Vec<_> = std::mem::take(&mut self.held).into_iter().collect();
         self.revoking.clear();
+        self.beating.clear();
         self.member_id = member_id;
         self.epoch = MemberEpoch::JOIN;
         self.is_announced = false;
@@ -280,7 +288,7 @@ mod tests {
     }
 
     fn answer(core: &mut MembershipCore, now: Instant, epoch: i32, assignment: Option<&[u32]>) -> Vec<Change> {
-        core.answered(now, &reply(epoch, assignment), "m-2".to_owned()).unwrap()
+        core.answered(now, "m-1", &reply(epoch, assignment), "m-2".to_owned()).unwrap()
     }
 
     #[test]
@@ -326,7 +334,7 @@ mod tests {
         answer(&mut core, now, 1, Some(&[0]));
         core.next_beat(now, WAIT).unwrap();
         let unknown = GroupHeartbeatReply { error: ErrorCode::UnknownMember, ..reply(-1, None) };
-        assert_eq!(core.answered(now, &unknown, "m-2".to_owned()), Ok(vec![Change::Lost(vec![key(0)])]));
+        assert_eq!(core.answered(now, "m-1", &unknown, "m-2".to_owned()), Ok(vec![Change::Lost(vec![key(0)])]));
         let join = core.next_beat(now, WAIT).unwrap();
         assert_eq!((join.member_id.as_str(), join.member_epoch), ("m-2", MemberEpoch::JOIN));
     }
@@ -338,7 +346,7 @@ mod tests {
         core.next_beat(now, WAIT).unwrap();
         answer(&mut core, now, 1, Some(&[0]));
         core.next_beat(now, WAIT).unwrap();
-        core.failed(now, Duration::from_millis(100));
+        core.failed(now, "m-1", Duration::from_millis(100));
         let late = now + Duration::from_secs(29);
         assert_eq!(core.expire(late, "m-2".to_owned()), []);
         let end = now + Duration::from_secs(30);
@@ -352,10 +360,28 @@ mod tests {
         let mut core = core(now);
         core.next_beat(now, WAIT).unwrap();
         let refused = GroupHeartbeatReply { error: ErrorCode::CoordinatorLoading, ..reply(-1, None) };
-        assert_eq!(core.answered(now, &refused, "m-2".to_owned()), Ok(Vec::new()));
+        assert_eq!(core.answered(now, "m-1", &refused, "m-2".to_owned()), Ok(Vec::new()));
         assert_eq!(core.next_beat(now, WAIT), None);
         core.next_beat(now + Duration::from_secs(1), WAIT).unwrap();
         let refused = GroupHeartbeatReply { error: ErrorCode::InvalidGroupId, ..reply(-1, None) };
-        assert_eq!(core.answered(now, &refused, "m-2".to_owned()), Err(ErrorCode::InvalidGroupId));
+        assert_eq!(core.answered(now, "m-1", &refused, "m-2".to_owned()), Err(ErrorCode::InvalidGroupId));
+    }
+
+    #[test]
+    fn what_is_answered_to_a_member_that_has_ended_says_nothing_of_the_next_one() {
+        let now = Instant::now();
+        let mut core = core(now);
+        core.next_beat(now, WAIT).unwrap();
+        answer(&mut core, now, 1, Some(&[0]));
+        core.next_beat(now, WAIT).unwrap();
+        let end = now + Duration::from_secs(30);
+        assert_eq!(core.expire(end, "m-2".to_owned()), [Change::Lost(vec![key(0)])]);
+        let join = core.next_beat(end, WAIT).expect("the next member does not wait for an answer to the last one");
+        assert_eq!((join.member_id.as_str(), join.member_epoch), ("m-2", MemberEpoch::JOIN));
+        assert_eq!(core.answered(end, "m-1", &reply(1, Some(&[0])), "m-3".to_owned()), Ok(Vec::new()));
+        core.failed(end, "m-1", Duration::from_secs(1));
+        assert_eq!((core.epoch(), core.held().count()), (MemberEpoch::JOIN, 0));
+        assert_eq!(core.next_beat(end, WAIT), None, "its own is under way");
+        assert_eq!(core.answered(end, "m-2", &reply(3, Some(&[1])), "m-3".to_owned()), Ok(vec![Change::Given(vec![key(1)])]));
     }
 }

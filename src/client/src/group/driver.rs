@@ -66,7 +66,8 @@ struct Reading {
 
 enum Event {
     Found(Result<Target>),
-    Beat(Result<GroupHeartbeatReply>),
+    /// The answer to a heartbeat of that member.
+    Beat(String, Result<GroupHeartbeatReply>),
     Stood(StandPlan, Result<FetchOffsetsReply>),
     Started(StartPlan, Result<ListOffsetsReply>),
     Refreshed,
@@ -147,7 +148,8 @@ impl Driver {
             return;
         };
         if let Some(beat) = self.membership.next_beat(now.into_std(), HOLD) {
-            self.call(coordinator, "heartbeat", beat, HOLD, Event::Beat);
+            let of = beat.member_id.clone();
+            self.call(coordinator, "heartbeat", beat, HOLD, move |reply| Event::Beat(of, reply));
         }
         if self.membership.epoch() == MemberEpoch::JOIN {
             return;
@@ -251,11 +253,11 @@ impl Driver {
                     Err(error) => self.failed(&error),
                 }
             }
-            Event::Beat(Ok(reply)) => self.beaten(&reply),
-            Event::Beat(Err(error)) => {
+            Event::Beat(of, Ok(reply)) => self.beaten(&of, &reply),
+            Event::Beat(of, Err(error)) => {
                 self.failed(&error);
                 let delay = self.client.backoff().delay(self.failures, random());
-                self.membership.failed(std::time::Instant::now(), delay);
+                self.membership.failed(std::time::Instant::now(), &of, delay);
             }
             Event::Stood(plan, reply) => self.stood(&plan, reply),
             Event::Started(plan, reply) => self.started(&plan, reply),
@@ -288,12 +290,12 @@ impl Driver {
         self.quiet_until = Instant::now() + self.client.backoff().delay(self.failures, random());
     }
 
-    fn beaten(&mut self, reply: &GroupHeartbeatReply) {
+    fn beaten(&mut self, of: &str, reply: &GroupHeartbeatReply) {
         let now = std::time::Instant::now();
         if reply.error == ErrorCode::NotCoordinator {
             self.coordinator = None;
         }
-        match self.membership.answered(now, reply, new_member_id()) {
+        match self.membership.answered(now, of, reply, new_member_id()) {
             Ok(changes) => {
                 self.failures = 0;
                 self.apply(changes);
