@@ -86,10 +86,8 @@ pub(crate) async fn position_of(shard: &Shard, place: &Place, offset: u64) -> Re
 
 /// The first stretch of the place with offsets at or above `from` and a timestamp at or after `timestamp_ms`.
 pub(crate) async fn stretch(shard: &Shard, place: &Place, from: u64, timestamp_ms: i64) -> Result<Option<Stretch>, DiskError> {
-    // What a file holds behind a cut is in its index too.
-    let within = |stretch: &Stretch| stretch.start.0 < place.end;
     let Some(active) = &place.active else {
-        return Ok(index_of(shard, place).await?.stretch(Offset(from), timestamp_ms).filter(within));
+        return Ok(index_of(shard, place).await?.stretch(Offset(from), timestamp_ms));
     };
     let start = active.index_start;
     if from < start
@@ -97,13 +95,17 @@ pub(crate) async fn stretch(shard: &Shard, place: &Place, from: u64, timestamp_m
     {
         return Ok(Some(Stretch { end: Some(before.end.unwrap_or(Offset(start))), ..before }));
     }
-    Ok(active.index.borrow().stretch(Offset(from.max(start)), timestamp_ms).filter(within))
+    Ok(active.index.borrow().stretch(Offset(from.max(start)), timestamp_ms))
 }
 
 /// The index of a segment that was written under this handle: of the part that was there before it, and of what was added.
 pub(crate) async fn whole(shard: &Shard, segment: &Rc<SegmentFile>, end: u64) -> Result<Rc<SegmentIndex>, DiskError> {
     if segment.index_start == segment.key.base {
         return Ok(Rc::new(segment.index.borrow().clone()));
+    }
+    // A reader may have come first, and built it from the batches.
+    if let Some(index) = shard.indexes.get(segment.key, end) {
+        return Ok(index);
     }
     let (disk, end_position) = (segment.disk().clone(), segment.position());
     let place = Place { key: segment.key, disk, end, end_position, active: Some(segment.clone()) };
@@ -123,7 +125,7 @@ async fn index_of(shard: &Shard, place: &Place) -> Result<Rc<SegmentIndex>, Disk
     }
     let forgotten = shard.indexes.forgotten.get();
     let file = shard.files.get(place.key, &place.disk).await?;
-    let stored = if place.active.is_none() { read_stored(shard, &file, place.key).await? } else { None };
+    let stored = if place.active.is_none() { read_stored(shard, &file, place.key, end).await? } else { None };
     let index = match stored {
         Some(index) => index,
         None => {
@@ -138,14 +140,18 @@ async fn index_of(shard: &Shard, place: &Place) -> Result<Rc<SegmentIndex>, Disk
     Ok(index)
 }
 
-/// The index at the end of the file; `None` when there is none or it does not hold.
-async fn read_stored(shard: &Shard, file: &File, key: SegmentKey) -> Result<Option<SegmentIndex>, DiskError> {
+/// The index at the end of the file; `None` when there is none or it does not hold. One that goes beyond `end` is from before a cut: what it says of the
+/// batches there must not meet what follows the cut.
+async fn read_stored(shard: &Shard, file: &File, key: SegmentKey, end: u64) -> Result<Option<SegmentIndex>, DiskError> {
     let file_bytes = file.len()?;
     if file_bytes < 2 * BLOCK_BYTES as u64 || !file_bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Ok(None);
     }
     let tail = file.read_at(file_bytes - BLOCK_BYTES as u64, BLOCK_BYTES).await?;
     let Ok(trailer) = SegmentTrailer::decode(&tail, key.partition, Offset(key.base), file_bytes) else { return Ok(None) };
+    if trailer.end_offset > Offset(end) {
+        return Ok(None);
+    }
     let bytes = file.read_at(trailer.index_position, trailer.index_bytes(file_bytes) as usize).await?;
     shard.counters.add(|stats| {
         stats.indexes_read += 1;

@@ -113,6 +113,50 @@ fn appends_do_not_wait_for_what_is_read_for_the_index_of_a_continued_segment() {
     });
 }
 
+/// A consumer read an old part of a segment that was continued after a restart and has just been closed, before its index was written: the index that was
+/// built for the consumer was taken for that of the part before the restart, and the shard ended.
+#[test]
+fn a_reader_may_come_before_the_index_of_a_continued_segment_is_written() {
+    let disk = Disk::new(DiskOptions::default());
+    let slow = disk.clone();
+    simulate(1, &disk, async {
+        let log = open(Path::new("/data"), small_options()).await;
+        let [_, second] = [0, 1].map(|number| create(&log, number));
+        for tag in 0..8 {
+            append(&second, tag, 1, 1 << 20).await;
+        }
+        log.close().await.unwrap();
+    });
+    simulate(2, &disk, async move {
+        let log = open(Path::new("/data"), small_options()).await;
+        let [first, second] = [0, 1].map(|number| log.partition(crate::support::key(number)).unwrap());
+        append(&second, 8, 1, 1 << 20).await;
+        first.alter(PartitionOptions { segment_bytes: 256 << 10, ..first.options() }).await.unwrap();
+        second.alter(PartitionOptions { segment_bytes: 4 << 20, ..second.options() }).await.unwrap();
+        // One index at a time: the second's waits for the first's.
+        slow.inject(Fault::once(Target::Change, FaultKind::Stall(Duration::from_secs(5))).on(".seg"));
+        for tag in 0..3 {
+            append(&first, tag, 1, 100 << 10).await;
+        }
+        for tag in 9..12 {
+            append(&second, tag, 1, 100 << 10).await;
+        }
+        assert_eq!(second.segments().len(), 1);
+        assert_eq!(read_all(&second, 0, 1 << 20).await.len(), 12);
+        assert_eq!(log.stats().indexes_rebuilt, 1, "the reader came first");
+        clock::sleep(Duration::from_secs(10)).await;
+        log.close().await.unwrap();
+    });
+    simulate(3, &disk, async {
+        let log = open(Path::new("/data"), small_options()).await;
+        let second = log.partition(crate::support::key(1)).unwrap();
+        let expected: Vec<_> = (0..12).map(|tag| (tag, 1, tag)).collect();
+        assert_eq!(read_all(&second, 0, 1 << 20).await, expected);
+        assert_eq!((log.stats().indexes_rebuilt, log.stats().indexes_read), (1, 1), "the closed one has its own");
+        log.close().await.unwrap();
+    });
+}
+
 /// The index of a segment was still to be written when a cut took the segment, and another of the same name and end was closed: the file was shortened
 /// to where the first had ended.
 #[test]
