@@ -4,13 +4,14 @@
 //!   append, append, append            the loop, whenever it is told of something:
 //!        └────┬──────┘                  1. the queue `much`: partitions with enough for a write of their own  ──► direct.rs
 //!      much │ ready │ relaxed           2. the queue `ready`: all others, when a group may go out             ──► group.rs
-//!                                       3. idle after a commit                                                ──► one trailer block
+//!                                       3. quiet for some milliseconds after a commit                           ──► one trailer block
 //!
 //!   in flight:  [group 7 done] [group 8 writing] [group 9 done]      durable = through group 7
 //! ```
 //!
 //! No timer: a lone append leaves at once, and under load a group is what gathered while the groups before it were written. A group beside others
-//! waits until it is worth a write. Relaxed partitions have the one timer there is: they come into the other queues within the stated bound.
+//! waits until it is worth a write. Relaxed partitions have a timer: they come into the other queues within the stated bound. So has the trailer,
+//! which is as much work for the disk as a group, and would be half of all writes if each lone group had one.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,6 +36,9 @@ pub(crate) const GROUP_BYTES_TARGET: usize = 1 << 20;
 /// A group beside others in flight is worth a write of its own from this size on. Below it more gathers: a small write ends soon, and the
 /// device flushes one at a time anyway.
 const GROUP_BESIDE_BYTES_MIN: u64 = 256 << 10;
+
+/// So long after the last write the log counts as quiet.
+const TRAILER_AFTER: Duration = Duration::from_millis(5);
 
 /// A group that is being written.
 #[derive(Debug)]
@@ -173,11 +177,10 @@ fn complete(shard: &Rc<Shard>, number: u64, bytes: u64, started: Monotonic) {
     shard.counters.group(bytes, started.elapsed());
     let mut committed = Vec::new();
     for group in take_durable(shard, number) {
-        {
-            let mut wal = shard.wal.borrow_mut();
-            assert!(group.block > wal.durable_block, "groups become durable in order");
-            wal.durable_block = group.block;
-            wal.trailer_due |= !group.is_trailer;
+        let durable_before = std::mem::replace(&mut shard.wal.borrow_mut().durable_block, group.block);
+        assert!(group.block > durable_before, "groups become durable in order");
+        if !group.is_trailer {
+            trailer_later(shard);
         }
         for (partition, end, bytes) in group.parts {
             shard.unqueued(bytes);
@@ -218,6 +221,33 @@ fn take_durable(shard: &Shard, number: u64) -> Vec<InFlight> {
     }
     let count = queue.in_flight.iter().take_while(|group| group.done).count();
     queue.in_flight.drain(..count).collect()
+}
+
+/// Has a trailer written when nothing has been for a while, or at close.
+pub(crate) fn trailer_later(shard: &Rc<Shard>) {
+    shard.wal.borrow_mut().trailer_due = true;
+    shard.is_quiet.set(false);
+    if shard.trailer_timer.replace(true) {
+        return;
+    }
+    let watched = Rc::downgrade(shard);
+    executor::spawn(async move {
+        let mut written = None;
+        loop {
+            {
+                let Some(shard) = watched.upgrade() else { return };
+                let now = Some((shard.wal.borrow().next_block(), shard.counters.get().direct_bytes));
+                if std::mem::replace(&mut written, now) == now {
+                    shard.trailer_timer.set(false);
+                    shard.is_quiet.set(true);
+                    shard.work.notify_waiters();
+                    return;
+                }
+            }
+            clock::sleep(TRAILER_AFTER).await;
+        }
+    })
+    .detach();
 }
 
 /// Makes relaxed partitions ready half the stated bound after the first of them got a batch; the other half is for the disk.

@@ -24,7 +24,7 @@ use crate::segment_file::Allocate;
 use crate::segment_fill::{self, Piece};
 use crate::segments::{self, Place, Placed};
 use crate::shard::{Committed, SegmentsLock, Shard};
-use crate::{LogFailed, flush};
+use crate::{LogFailed, commit, flush};
 
 /// One direct write takes at most about this much: a sync of a millisecond is small against it, and the buffer can be let go as a whole.
 const DIRECT_BYTES_MAX: usize = 8 << 20;
@@ -138,7 +138,7 @@ async fn run(shard: Rc<Shard>, partition: Rc<Partition>, job: Job) {
     shard.checkpoint_work.notify_waiters();
 }
 
-fn complete(shard: &Shard, partition: &Partition, end: SegmentEnd, queued_bytes: u64) {
+fn complete(shard: &Rc<Shard>, partition: &Partition, end: SegmentEnd, queued_bytes: u64) {
     shard.unqueued(queued_bytes);
     let moved = {
         let mut inner = partition.inner.borrow_mut();
@@ -146,7 +146,7 @@ fn complete(shard: &Shard, partition: &Partition, end: SegmentEnd, queued_bytes:
     };
     if moved {
         shard.queue.borrow_mut().direct_ends.push(Record { key: partition.key, entry: Entry::DirectEnd(end) });
-        shard.wal.borrow_mut().trailer_due = true;
+        commit::trailer_later(shard);
         shard.report(&[Committed { key: partition.key, durable_end: end.offset }]);
         shard.work.notify_waiters();
     }

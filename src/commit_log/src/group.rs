@@ -101,9 +101,10 @@ fn is_ready(shard: &Shard, inner: &Inner) -> bool {
 }
 
 fn is_trailer_time(shard: &Shard) -> bool {
+    let is_time = shard.is_quiet.get() || shard.closing.get();
     let queue = shard.queue.borrow();
     let quiet = queue.records.is_empty() && queue.ready.is_empty() && queue.much.is_empty();
-    quiet && queue.in_flight.is_empty() && queue.direct_in_flight == 0 && shard.wal.borrow().trailer_due
+    quiet && queue.in_flight.is_empty() && queue.direct_in_flight == 0 && shard.wal.borrow().trailer_due && is_time
 }
 
 /// Plans a group of about `target` bytes of batches; of none when that is 0.

@@ -130,6 +130,10 @@ pub(crate) struct Shard {
     pub(crate) checkpoint_wanted: Cell<bool>,
     pub(crate) checkpoint_number: Cell<u64>,
     pub(crate) relaxed_timer: Cell<bool>,
+    /// Somebody looks whether the log has become quiet.
+    pub(crate) trailer_timer: Cell<bool>,
+    /// The log has been quiet for long enough for a trailer.
+    pub(crate) is_quiet: Cell<bool>,
     pub(crate) callbacks: RefCell<Vec<OnCommit>>,
 }
 

@@ -332,6 +332,8 @@ fn new_shard(options: LogOptions, directory: ShardDirectory, start: Start) -> Sh
         checkpoint_wanted: Cell::new(false),
         checkpoint_number: Cell::new(start.checkpoint_number),
         relaxed_timer: Cell::new(false),
+        trailer_timer: Cell::new(false),
+        is_quiet: Cell::new(false),
         callbacks: RefCell::default(),
         directory,
         options,

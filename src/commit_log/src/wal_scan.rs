@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The one case that cannot be told: an acknowledged last block, damaged before any later block was written, looks like a torn tail. The
-//! trailer that an idle shard writes closes it.
+//! trailer that a shard writes when it is quiet closes it within milliseconds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
