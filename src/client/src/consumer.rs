@@ -114,6 +114,11 @@ impl Consumer {
         self.shared.core().unassign(key);
     }
 
+    /// [`Consumer::position`] for one partition.
+    pub(crate) fn position_of(&self, key: PartitionKey) -> Option<Offset> {
+        self.shared.core().position(key)
+    }
+
     /// Fetches no more of a partition, or goes on; what was fetched stays.
     pub(crate) fn hold(&self, key: PartitionKey, is_held: bool) {
         self.shared.core().hold(key, is_held);

@@ -127,7 +127,10 @@ impl Default for ProducerOptions {
     }
 }
 
-/// What a consumer does when its position is not in the log: retention passed it, or it never existed.
+/// What a consumer, or a member of a group, does when its position is not in the log: retention passed it, or it never existed.
+///
+/// With `Earliest` or `Latest` the commit of a group follows to where it goes on, also while there is nothing to read there. Where a group
+/// begins that has never committed is [`GroupOptions::start`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OutOfRange {
     /// `next_batch` returns the error and the partition stops until a `seek`. Nothing is skipped silently.

@@ -1,5 +1,6 @@
 //! Groups as programs use them: members of the client crate against a broker, with records that fail.
 
+mod resets;
 mod streams;
 mod topics;
 

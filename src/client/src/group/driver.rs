@@ -407,6 +407,12 @@ impl Driver {
                 state.core.passed(reading.assignment, batch.next_offset());
                 offered = true;
             }
+            // Where the position was lost and set anew nothing may come for long, and yet the group stands there from now on.
+            if reading.next.is_none()
+                && let Some(next) = self.consumer.position_of(*key)
+            {
+                state.core.passed(reading.assignment, next);
+            }
             let pause = reading.next.is_some() || !state.core.wants(*key);
             if pause != reading.is_paused {
                 reading.is_paused = pause;
