@@ -335,7 +335,7 @@ impl<T> RetryingCore<T> {
             let taken = named.and_then(|assignment| Some((*assignment, self.get(*assignment)?.take_retry(record))));
             match taken {
                 Some((assignment, RetryTaken::Fetch)) => fetches.push(RetryFetch { assignment, offset: record.offset }),
-                Some((_, RetryTaken::InHand)) => {}
+                Some((_, RetryTaken::InHand)) => self.make_runnable(partition),
                 Some((_, RetryTaken::NotNow)) | None => all_taken = false,
             }
         }

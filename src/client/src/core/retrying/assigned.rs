@@ -488,8 +488,12 @@ impl<T> Assigned<T> {
             // Who has the partition next is given it.
             return RetryTaken::InHand;
         }
-        if self.records.contains_key(&record.offset) {
-            return RetryTaken::NotNow;
+        if let Some(offered) = self.records.get(&record.offset) {
+            if !matches!(offered.stage, Stage::Ready(_)) {
+                return RetryTaken::NotNow;
+            }
+            self.ready_to_retry(record);
+            return RetryTaken::InHand;
         }
         if let Some(retry) = self.retries.get(&record.offset) {
             return if retry.attempt == record.attempt { RetryTaken::InHand } else { RetryTaken::NotNow };
@@ -523,6 +527,23 @@ impl<T> Assigned<T> {
         let taken = if matches!(stage, RetryStage::Done) { RetryTaken::InHand } else { RetryTaken::Fetch };
         self.retries.insert(record.offset, Retry { key, attempt: record.attempt, stage });
         taken
+    }
+
+    /// A copy of a request came late and gave away a record that waits here to be delivered. It is the coordinator's now: where that has no
+    /// room nothing else of the log is delivered, and this one may be what makes room.
+    fn ready_to_retry(&mut self, record: &DueRecord) {
+        let offset = record.offset;
+        let offered = self.records.remove(&offset).expect("what is ready is there");
+        let Stage::Ready(ready) = offered.stage else { unreachable!("only what is ready becomes a retry") };
+        self.ready.retain(|ready| *ready != offset);
+        if let Some(key) = &offered.key {
+            self.keys.park(key).current = None;
+            self.has_news = true;
+        }
+        self.is_stopped = false;
+        let stage = RetryStage::Ready(ready);
+        self.retries.insert(offset, Retry { key: offered.key, attempt: record.attempt, stage });
+        self.retries_ready.push_back(offset);
     }
 
     pub(super) fn retry_fetched(&mut self, offset: Offset, record: T) {

@@ -218,6 +218,34 @@ fn where_there_is_no_room_the_partition_waits_and_retries_go_on() {
     assert!(alone.core.wants(PARTITION));
 }
 
+/// 1 is given away in a request whose copy comes late: the answer to the first one says that there is no room for 1, and that its key flows.
+#[test]
+fn a_record_that_a_late_copy_gave_away_is_delivered_as_a_retry_though_there_is_no_room() {
+    let mut alone = Alone::new();
+    alone.offer(0, &["a", "a", "a", "b"]);
+    assert_eq!(alone.take(), [0, 3]);
+    alone.fail(0);
+    alone.fail(3);
+    let (plan, part) = alone.plan().unwrap();
+    assert_eq!((part.failed.len(), deferred(&part)), (2, vec![1, 2]));
+    let outcomes = vec![SettleOutcome::DeadLettered, SettleOutcome::Full];
+    let full = SettlePartitionReply { outcomes, full_from: Some(Offset(1)), committed: Some(Offset(1)), ..taken(&part, &[]) };
+    alone.core.settled(alone.now, &plan, &[full]);
+    assert!(alone.take().is_empty(), "3 has no room: nothing of the log is delivered");
+
+    assert_eq!(alone.due(1, 1, "a"), [], "the record is here");
+    let delivery = alone.core.next().unwrap();
+    assert_eq!((delivery.offset, delivery.attempt, delivery.record), (Offset(1), 1, 1));
+    assert!(alone.take().is_empty(), "it is delivered once, and 2 waits behind it");
+    alone.done(1);
+    alone.now += FULL_PAUSE;
+    let (plan, part) = alone.plan().unwrap();
+    assert_eq!(part.done.iter().map(|record| record.offset).collect::<Vec<_>>(), [Offset(1)]);
+    assert_eq!((part.failed.len(), deferred(&part)), (1, vec![2]));
+    alone.core.settled(alone.now, &plan, &[taken(&part, &["a", "b"])]);
+    assert!(alone.core.wants(PARTITION));
+}
+
 #[test]
 fn a_request_without_an_answer_is_said_again_as_it_was() {
     let mut alone = Alone::new();
