@@ -4,12 +4,12 @@
 //!   append, append, append            the loop, whenever it is told of something:
 //!        └────┬──────┘                  1. the queue `much`: partitions with enough for a write of their own  ──► direct.rs
 //!      much │ ready │ relaxed           2. the queue `ready`: all others, when a group may go out             ──► group.rs
-//!                                       3. quiet for some milliseconds after a commit                           ──► one trailer block
+//!                                       3. quiet for some milliseconds after a commit                         ──► one trailer block
 //!
 //!   in flight:  [group 7 done] [group 8 writing] [group 9 done]      durable = through group 7
 //! ```
 //!
-//! No timer: a lone append leaves at once, and under load a group is what gathered while the groups before it were written. A group beside others
+//! A lone append leaves at once, and under load a group is what gathered while the groups before it were written. A group beside others
 //! waits until it is worth a write. Relaxed partitions have a timer: they come into the other queues within the stated bound. So has the trailer,
 //! which is as much work for the disk as a group, and would be half of all writes if each lone group had one.
 
