@@ -235,7 +235,7 @@ impl Consumer {
         let fetched = {
             let mut core = self.shared.core();
             let fetched = core.pop();
-            if core.has_buffered() {
+            if core.can_pop() {
                 // Another caller may wait for what is left.
                 self.shared.arrived.notify();
             }

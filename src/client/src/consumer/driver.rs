@@ -53,9 +53,9 @@ impl Driver {
         let connected = |target| self.requests.is_connected(target);
         let actions = core.next_actions(Instant::now().into_std(), &map, connected, random());
         let wanted = core.take_metadata_wanted();
-        let buffered = core.has_buffered();
+        let can_pop = core.can_pop();
         drop(core);
-        if buffered {
+        if can_pop {
             self.shared.arrived.notify();
         }
         if let Some(topics) = wanted {

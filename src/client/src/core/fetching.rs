@@ -191,11 +191,7 @@ impl ConsumerCore {
 
     /// Takes the oldest thing fetched.
     pub(crate) fn pop(&mut self) -> Option<Fetched> {
-        let is_free = |fetched: &Fetched| match fetched {
-            Fetched::Batch(batch) => !self.partitions.get(&batch.key).is_some_and(|assigned| assigned.is_held),
-            Fetched::Error(..) => true,
-        };
-        let place = self.buffered.iter().position(is_free)?;
+        let place = self.buffered.iter().position(|fetched| self.is_free(fetched))?;
         let fetched = self.buffered.remove(place)?;
         if let Fetched::Batch(batch) = &fetched {
             self.buffered_bytes -= batch.header.total_length();
@@ -296,9 +292,16 @@ impl ConsumerCore {
         Some(topics.into_iter().map(ToString::to_string).collect())
     }
 
-    /// Whether something waits to be taken.
-    pub(crate) fn has_buffered(&self) -> bool {
-        !self.buffered.is_empty()
+    /// Whether [`ConsumerCore::pop`] has something to give.
+    pub(crate) fn can_pop(&self) -> bool {
+        self.buffered.iter().any(|fetched| self.is_free(fetched))
+    }
+
+    fn is_free(&self, fetched: &Fetched) -> bool {
+        match fetched {
+            Fetched::Batch(batch) => !self.partitions.get(&batch.key).is_some_and(|assigned| assigned.is_held),
+            Fetched::Error(..) => true,
+        }
     }
 
     fn assigned(&mut self, key: PartitionKey) -> &mut Assigned {

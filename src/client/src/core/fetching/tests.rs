@@ -150,6 +150,20 @@ fn batches_are_handed_out_in_order_and_the_position_follows() {
     assert_eq!(bench.core.high_watermark(key(0)), Some(Offset(1000)));
 }
 
+/// Whoever waits is woken when there is something to take: told of what is held, it would wake itself for ever.
+#[test]
+fn what_was_fetched_of_a_held_partition_waits_and_nobody_is_told_of_it() {
+    let mut bench = Bench::at(0);
+    bench.fetch_and_answer(&[batch(0, 2)]);
+    bench.core.hold(key(0), true);
+    assert!(!bench.core.can_pop());
+    assert!(bench.core.pop().is_none());
+    bench.core.hold(key(0), false);
+    assert!(bench.core.can_pop());
+    assert_eq!(bench.take(), [0, 1]);
+    assert!(!bench.core.can_pop());
+}
+
 #[test]
 fn the_position_moves_over_batches_that_carry_no_records() {
     let control = || batch_but(10, 3, |header| header.payload_kind = PayloadKind::Control);
@@ -361,7 +375,7 @@ fn only_answers_in_a_row_say_that_a_topic_is_gone() {
         bench.fail(plan, ErrorCode::Overloaded);
         bench.clock.advance(BACKOFF_MAX);
     }
-    assert!(!bench.core.has_buffered());
+    assert!(!bench.core.can_pop());
 }
 
 #[test]
@@ -369,7 +383,7 @@ fn a_topic_that_metadata_does_not_have_any_more_stops_the_partition() {
     let mut bench = Bench::at(0);
     bench.map = ClusterMap::default();
     for answers in 0..UNKNOWN_PARTITION_ANSWERS_MAX {
-        assert!(!bench.core.has_buffered(), "after {answers} answers");
+        assert!(!bench.core.can_pop(), "after {answers} answers");
         assert!(bench.actions().fetches.is_empty());
         bench.core.metadata_answered(&["another".to_owned()], &bench.map);
         bench.core.metadata_answered(&[TOPIC.to_owned()], &bench.map);
@@ -377,7 +391,7 @@ fn a_topic_that_metadata_does_not_have_any_more_stops_the_partition() {
     }
     assert_eq!(bench.take_error().code(), Some(ErrorCode::UnknownTopicOrPartition));
     bench.core.metadata_answered(&[TOPIC.to_owned()], &bench.map);
-    assert!(!bench.core.has_buffered(), "it is told once");
+    assert!(!bench.core.can_pop(), "it is told once");
 }
 
 #[test]
@@ -386,7 +400,7 @@ fn a_lost_connection_is_no_error_for_the_caller() {
     let plan = bench.fetch();
     let error = ClientError::new(ErrorKind::Disconnected, "fetch", "broker:1", "gone");
     bench.core.on_fetched(bench.clock.0, plan, Err(error), 0);
-    assert!(!bench.core.has_buffered());
+    assert!(!bench.core.can_pop());
     assert!(bench.core.take_metadata_wanted().is_some());
     bench.clock.advance(BACKOFF_MAX);
     assert_eq!(bench.fetch().partitions[0].offset, Offset(7));
