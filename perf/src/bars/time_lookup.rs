@@ -50,7 +50,7 @@ pub(crate) fn measure(rig: &Rig) -> Result<Vec<Judged>, BarError> {
     let detail = format!("{}; {:.1} GB, {PARTITIONS} partitions", Percentiles::of(&latency).line(), rig.log_bytes as f64 / 1e9);
     Ok(vec![
         Judged::exact("time-lookup", "p99 of the offset for a timestamp, in milliseconds", Limit::AtMost(5.0), p99_ms, detail),
-        Judged::exact(
+        Judged::correct(
             "time-lookup-read",
             "KiB read from the disk per lookup, as the kernel counts them",
             Limit::AtMost(READ_KIB_MAX),
