@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use corelane_client::{Acknowledge, GroupOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::broker::{Broker, guarded};
 
@@ -26,6 +26,17 @@ fn work(broker: &Broker, count: usize) {
         }
         consumer.close().await.expect("it leaves in order");
     });
+}
+
+/// Name, groups and records of each dead-letter topic.
+fn listed(broker: &Broker) -> Vec<(String, Vec<String>, u64)> {
+    let listed = broker.run(&["dlq", "list", "--json"]).json();
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let row = |topic: &Value| {
+        let groups = topic["groups"].as_array().expect("groups").iter().map(text).collect();
+        (text(&topic["topic"]), groups, topic["records"].as_u64().expect("a number"))
+    };
+    listed.as_array().expect("topics").iter().map(row).collect()
 }
 
 fn dead_letters(broker: &Broker) -> u64 {
@@ -120,6 +131,33 @@ fn dead_letters_are_listed_looked_at_replayed_and_dropped() {
     broker.run(&["dlq", "drop", topic, "--before", "end"]).fails_with(2).saying("--yes");
     broker.run(&["dlq", "drop", topic, "--before", "end", "--yes"]).ok();
     assert_eq!(dead_letters(&broker), 0);
+}
+
+#[test]
+fn dead_letters_are_listed_wherever_the_policies_of_groups_send_them() {
+    let broker = Broker::start();
+    for topic in ["orders", "other", "unread.failed", "left.dlq.gone"] {
+        broker.run(&["topic", "create", topic]).ok();
+    }
+    broker.run(&["group", "alter", "billing", "--attempts", "1", "--dead-letter-topic", "{topic}.failed"]).ok();
+    // A topic with a policy of its own, which nobody has read yet, and whose dead letters go beside those of another group.
+    broker.run(&["group", "alter", "audit", "--topic", "other", "--dead-letter-topic", "orders.failed"]).ok();
+    broker.run_with(&["produce", "orders"], b"broken\n1\n").ok();
+    work(&broker, 1);
+    let is_written = |broker: &Broker| {
+        let part = &broker.run(&["group", "describe", "billing", "--json"]).json()["partitions"][0];
+        (&part["dead_lettered"], &part["dead_letters_pending"]) == (&json!(1), &json!(0))
+    };
+    // It may still be on its way when the worker leaves.
+    while !is_written(&broker) {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    let groups = ["audit", "billing"].map(str::to_owned).to_vec();
+    // Of those that no policy names, the one that is called like a dead-letter topic.
+    assert_eq!(listed(&broker), [("left.dlq.gone".to_owned(), Vec::new(), 0), ("orders.failed".to_owned(), groups, 1)]);
+    assert_eq!(broker.run(&["dlq", "peek", "orders.failed"]).lines().len(), 1);
+    let table = broker.run(&["dlq", "list"]).ok();
+    assert!(table.contains("GROUPS") && table.contains("audit, billing"), "{table}");
 }
 
 #[test]

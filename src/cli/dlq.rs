@@ -1,6 +1,7 @@
 //! `corelane dlq`: records that a group gave up.
 
 mod letter;
+mod list;
 mod replay;
 
 use std::collections::BTreeMap;
@@ -8,13 +9,11 @@ use std::io::Write;
 
 use clap::Subcommand;
 use corelane_client::{Client, ConsumerOptions, Offset, OffsetAt, OutOfRange, StartAt};
-use serde_json::{Value, json};
 
 use self::letter::Filter;
 use super::connect::ConnectArgs;
 use super::failure::Failure;
 use super::record_format::{RecordFormat, write_record};
-use super::table::{print_json, print_table};
 use super::topic::delete_records;
 
 const EXAMPLES: &str = "\
@@ -35,23 +34,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Dead-letter topics and how much is in them: those with `.dlq.` in their names, as topics have that no policy names
-    List(ListArgs),
+    /// Dead-letter topics, how much is in them, and whose they are
+    List(list::Args),
     /// Print dead letters with their story, as JSON lines
     Peek(PeekArgs),
     /// Send dead letters to the topic they came from, or to another; they stay where they are
     Replay(replay::Args),
     /// Delete dead letters, oldest first
     Drop(delete_records::Args),
-}
-
-#[derive(Debug, clap::Args)]
-struct ListArgs {
-    /// Print a JSON array
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    connect: ConnectArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -69,32 +59,11 @@ struct PeekArgs {
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     match args.command {
-        Command::List(args) => args.connect.with_client(async |client| list(&client, args.json).await),
+        Command::List(args) => list::run(&args),
         Command::Peek(args) => args.connect.with_client(async |client| peek(&client, &args).await),
         Command::Replay(args) => replay::run(&args),
         Command::Drop(args) => delete_records::run(&args),
     }
-}
-
-async fn list(client: &Client, as_json: bool) -> Result<(), Failure> {
-    let admin = client.admin();
-    let mut found: Vec<(String, u64, u64)> = Vec::new();
-    for topic in admin.list_topics().await?.into_iter().filter(|topic| topic.name.contains(".dlq.")) {
-        let described = admin.describe_topic(&topic.name).await?;
-        let records = described.partitions.iter().map(|part| part.high_watermark.0.saturating_sub(part.log_start.0)).sum();
-        let bytes = described.partitions.iter().map(|part| part.size_bytes).sum();
-        found.push((topic.name, records, bytes));
-    }
-    if as_json {
-        let row =
-            |(topic, records, bytes): &(String, u64, u64)| json!({ "topic": topic, "records": records, "size_bytes": bytes });
-        return print_json(&found.iter().map(row).collect::<Vec<Value>>());
-    }
-    let rows: Vec<Vec<String>> = found
-        .into_iter()
-        .map(|(topic, records, bytes)| vec![topic, records.to_string(), super::table::size_text(bytes)])
-        .collect();
-    print_table(&["DEAD-LETTER TOPIC", "RECORDS", "SIZE"], &rows)
 }
 
 async fn peek(client: &Client, args: &PeekArgs) -> Result<(), Failure> {

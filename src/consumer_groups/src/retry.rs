@@ -163,7 +163,7 @@ impl GroupRetries {
     ) -> Result<SettledRecords, NoPositionError> {
         let SettleContext { partition, topic, committed, now, random } = context;
         let policy = self.policies.of(topic);
-        let dead_letter_topic = policies::dead_letter_topic(policy, topic, self.group.as_str());
+        let dead_letter_topic = policy.dead_letter_topic_or_default(topic, self.group.as_str());
         let at = SettleAt {
             origin: Origin { group: &self.group, partition },
             now,

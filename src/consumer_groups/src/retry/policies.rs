@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 use wire::RetryPolicy;
-use wire::dead_letter::dead_letter_topic as default_topic;
 
 use super::entry::RetryKey;
 use super::limits::TOPIC_POLICIES_MAX;
@@ -35,12 +34,12 @@ impl Policies {
         self.topics.iter().map(|(topic, policy)| (topic.as_str(), policy))
     }
 
-    /// What was set for just this.
     /// The longest pause of any of them.
     pub(super) fn pause_ms_max(&self) -> u32 {
         self.topics().map(|(_, policy)| policy.backoff_max_ms).fold(self.group().backoff_max_ms, u32::max)
     }
 
+    /// What was set for just this.
     pub(super) fn own(&self, topic: Option<&str>) -> Option<&RetryPolicy> {
         topic.map_or(self.group.as_ref(), |topic| self.topics.get(topic))
     }
@@ -67,12 +66,6 @@ impl Policies {
         let group = self.group.iter().map(|_| RetryKey::Policy(None));
         group.chain(self.topics.keys().cloned().map(|topic| RetryKey::Policy(Some(topic))))
     }
-}
-
-/// Where dead letters of a topic go. A pattern that gives no topic's name for these two (too long, say) is passed over: a record whose
-/// attempts are used up needs a place.
-pub(super) fn dead_letter_topic(policy: &RetryPolicy, topic: &str, group: &str) -> String {
-    policy.dead_letter_topic_of(topic, group).unwrap_or_else(|_| default_topic(topic, group))
 }
 
 #[cfg(test)]
@@ -102,13 +95,5 @@ mod tests {
         assert_eq!(policies.set(Some("0"), Some(RetryPolicy::default())), Ok(()));
         assert_eq!(policies.set(Some("0"), None), Ok(()));
         assert_eq!(policies.set(Some("one more"), Some(RetryPolicy::default())), Ok(()));
-    }
-
-    #[test]
-    fn a_pattern_that_gives_no_name_does_not_lose_the_record() {
-        let policy = RetryPolicy::default();
-        assert_eq!(dead_letter_topic(&policy, "orders", "billing"), "orders.dlq.billing");
-        let fallback = dead_letter_topic(&policy, "orders", "a b");
-        assert!(fallback.starts_with("orders.dlq.a_b."), "{fallback}");
     }
 }

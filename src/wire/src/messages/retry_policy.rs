@@ -4,6 +4,7 @@ use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
+use crate::dead_letter::dead_letter_topic;
 use crate::error_code::ErrorCode;
 use crate::limits::{
     DEAD_LETTER_PATTERN_BYTES_MAX, RETRY_ATTEMPTS_DEFAULT, RETRY_ATTEMPTS_MAX, RETRY_BACKOFF_FACTOR_PERCENT_DEFAULT,
@@ -121,6 +122,12 @@ impl RetryPolicy {
         require("dead_letter_topic", format_args!("{name:?}"), broken_rule, ErrorCode::InvalidTopicName)?;
         Ok(name)
     }
+
+    /// The topic that gets the dead letters of `topic` in `group`: a pattern that gives no topic's name for these two is passed over for
+    /// [`dead_letter_topic`], since a record whose attempts are used up needs a place.
+    pub fn dead_letter_topic_or_default(&self, topic: &str, group: &str) -> String {
+        self.dead_letter_topic_of(topic, group).unwrap_or_else(|_| dead_letter_topic(topic, group))
+    }
 }
 
 /// Changes to a policy; what is `None` stays.
@@ -199,6 +206,14 @@ mod tests {
         let fixed = changes.apply(&policy).expect("allowed");
         assert_eq!(fixed.dead_letter_topic_of("orders", "billing").as_deref(), Ok("dead"));
         assert_eq!(RetryPolicy { dead_letter_topic: None, ..fixed }, policy);
+    }
+
+    #[test]
+    fn a_pattern_that_gives_no_name_does_not_lose_the_record() {
+        let policy = RetryPolicy::default();
+        assert_eq!(policy.dead_letter_topic_or_default("orders", "billing"), "orders.dlq.billing");
+        let fallback = policy.dead_letter_topic_or_default("orders", "a b");
+        assert!(fallback.starts_with("orders.dlq.a_b."), "{fallback}");
     }
 
     #[test]
