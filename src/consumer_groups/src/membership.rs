@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! - A partition has at most one holder. It is freed only when the holder said so in an epoch in which it knew that it should, left, was
-//!   silent for its session, or had its rebalance time-out to give it up.
+//!   silent for its session, had its rebalance time-out to give it up, or did not show for two sessions that it knows that it should.
 //! - A member believes that it owns what the last answer it saw said, until its session ends, counted from the sending of the last
 //!   heartbeat that was answered (an answer that comes after that end counts as lost), or until its rebalance time-out ends, counted from
 //!   the answer that revoked. It passes over an answer to an earlier heartbeat than that of the last one, and says in each heartbeat what it owns. Each belief ends

@@ -110,15 +110,26 @@ impl Member {
         self.session_ends_ms = now_ms + u64::from(self.session_timeout_ms);
     }
 
-    /// Tells it to give up `partition` from `epoch` on. It has seen no answer since its last heartbeat, so that it believes in it no longer
-    /// than one session from now, unless it sees the answer: then it has its rebalance time-out.
+    /// Tells it to give up `partition` from `epoch` on. When it sees that, it has its rebalance time-out.
     pub(crate) fn revoke(&mut self, now_ms: u64, partition: PartitionKey, epoch: MemberEpoch) {
-        let free_at_ms = now_ms + u64::from(self.session_timeout_ms);
+        let free_at_ms = self.unheard_end_ms(now_ms);
         if let Some(holding) = self.holdings.get_mut(&partition).filter(|holding| holding.revoked.is_none()) {
             holding.revoked = Some(epoch);
             holding.free_at_ms = Some(free_at_ms);
             self.revoked += 1;
         }
+    }
+
+    /// Until when it may believe in what is revoked now, when no heartbeat shows that it has heard of it.
+    ///
+    /// ```text
+    ///  revoked                   the last heartbeat in ignorance             its answer is a session old
+    ///     ├──── below a session ────┼──────────────── a session ─────────────────┤
+    /// ```
+    /// The last answer that it saw was to a heartbeat sent before now: it sends heartbeats for less than a session from now on, unless it
+    /// sees another answer. Each answer tells it, and lets it believe for a session from the sending of that heartbeat.
+    fn unheard_end_ms(&self, now_ms: u64) -> u64 {
+        now_ms + 2 * u64::from(self.session_timeout_ms)
     }
 
     /// Takes a partition from it; false when it did not hold it.
@@ -154,9 +165,9 @@ impl Member {
 
     pub(crate) fn start_session(&mut self, now_ms: u64) {
         self.touch(now_ms);
-        let session_ends_ms = self.session_ends_ms;
+        let free_at_ms = self.unheard_end_ms(now_ms);
         for holding in self.holdings.values_mut() {
-            holding.free_at_ms = holding.revoked.map(|_| session_ends_ms);
+            holding.free_at_ms = holding.revoked.map(|_| free_at_ms);
             holding.is_revocation_seen = false;
         }
     }

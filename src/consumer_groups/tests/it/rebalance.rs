@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use wire::{MemberEpoch, PartitionKey};
 
-use crate::client::Client;
+use crate::client::{Client, SESSION_MS};
 use crate::world::{Fate, World};
 
 /// Who owns each partition.
@@ -86,6 +86,42 @@ fn one_of_100_members_leaves_1000_partitions_and_the_others_do_not_notice() {
         "one of 100 members over 1,000 partitions leaves: {owned} owned, {} moved, imbalance {imbalance}",
         moved(&before, &after)
     );
+}
+
+#[test]
+fn who_hears_late_what_it_is_to_give_up_is_the_only_one_that_owns_it_meanwhile() {
+    let topics = ["t0".to_owned()];
+    for restarts in [false, true] {
+        let mut world = World::new();
+        world.create_or_grow("t0", 4);
+        join(&mut world, &topics, 0);
+        world.beat(0, Fate::Arrives);
+        join(&mut world, &topics, 0);
+        // What tells the first to give up half of it is lost; it hears of it in the answer to its next heartbeat, and has until that is a session old.
+        world.beat(0, Fate::ReplyLost);
+        world.make_all_durable();
+        if restarts {
+            world.crash(0);
+        }
+        world.advance(u64::from(SESSION_MS) - 1_000);
+        world.beat(1, Fate::Arrives);
+        world.beat(0, Fate::Arrives);
+        world.make_all_durable();
+        world.advance(1_500);
+        world.beat(1, Fate::Arrives);
+        world.make_all_durable();
+        world.check();
+        assert_eq!(owners(&world).values().filter(|owner| **owner == 0).count(), 4, "it still has what it is to give up");
+
+        world.clients[0].give_up();
+        world.beat(0, Fate::Arrives);
+        world.make_all_durable();
+        world.beat(1, Fate::Arrives);
+        world.make_all_durable();
+        world.check();
+        let owners = owners(&world);
+        assert_eq!([0, 1].map(|number| owners.values().filter(|owner| **owner == number).count()), [2, 2]);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
