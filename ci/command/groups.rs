@@ -85,6 +85,13 @@ fn a_group_is_described_reset_and_deleted() {
     broker.run(&["group", "alter", "billing", "--attempts", "7", "--exhausted", "skip"]).ok();
     let described = broker.run(&["group", "describe", "billing", "--json"]).json();
     assert_eq!((&described["retry"]["attempts"], &described["retry"]["exhausted"]), (&json!("7"), &json!("skip")));
+    let retention_ms = |to: &str| {
+        broker.run(&["group", "alter", "billing", "--offsets-retention", to]).ok();
+        broker.run(&["group", "describe", "billing", "--json"]).json()["offsets_retention_ms"].as_u64()
+    };
+    let configured = described["offsets_retention_ms"].as_u64();
+    assert_eq!(["30d", "forever", "default"].map(retention_ms), [Some(30 * 86_400_000), None, configured]);
+    broker.run(&["group", "alter", "billing", "--offsets-retention", "soon"]).fails_with(2);
     broker.run(&["group", "delete", "billing"]).ok();
     broker.run(&["group", "delete", "billing"]).fails_with(4);
     broker.run(&["topic", "delete", "__groups", "--yes"]).fails_with(6);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use corelane_client::{Change, Client, ErrorCode, Offset, ProducerOptions, Record, RecordView, dead_letter};
+use corelane_client::{Change, Client, ErrorCode, Offset, OffsetsRetention, ProducerOptions, Record, RecordView, dead_letter};
 use tokio::time::Instant;
 
 use super::letter::{Filter, text};
@@ -56,7 +56,7 @@ async fn replay(client: &Client, args: &Args) -> Result<(), Failure> {
     let mut progress = Progress::default();
     if is_whole && !args.dry_run {
         // Dead letters stay until somebody drops them: so does the knowledge of which were sent.
-        client.admin().alter_group(REPLAYED, None, Change::Keep, Change::Unset, false).await?;
+        client.admin().alter_group(REPLAYED, None, Change::Keep, Change::Set(OffsetsRetention::Forever), false).await?;
         progress.saved = Some(Instant::now());
     }
     let sent = send_all(client, args, &starts, &mut progress).await;

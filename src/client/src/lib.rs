@@ -124,9 +124,9 @@ mod transport;
 pub use wire::{
     AckLevel, Acks, AlterGroupReply, Assignor, BatchHeader, BrokerDescription, Change, Cleanup, CommittedOffset, Compression,
     DescribeClusterReply, DescribeGroupReply, DescribeTopicReply, Durability, ErrorCode, Exhausted, GroupListing,
-    GroupPartitionDescription, GroupState, LeaderEpoch, MemberDescription, Offset, OffsetAt, PartitionDescription, RecordView,
-    RetryPolicy, RetryPolicyChanges, ShardDescription, TimestampKind, TimestampMs, TopicConfig, TopicConfigChanges, TopicId,
-    TopicListing, dead_letter,
+    GroupPartitionDescription, GroupState, LeaderEpoch, MemberDescription, Offset, OffsetAt, OffsetsRetention,
+    PartitionDescription, RecordView, RetryPolicy, RetryPolicyChanges, ShardDescription, TimestampKind, TimestampMs, TopicConfig,
+    TopicConfigChanges, TopicId, TopicListing, dead_letter,
 };
 
 pub use crate::admin::{Admin, PartitionOffset};

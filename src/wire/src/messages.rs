@@ -28,7 +28,7 @@ mod take_retries;
 mod topic_config;
 mod topics;
 
-pub use alter_group::{AlterGroupReply, AlterGroupRequest};
+pub use alter_group::{AlterGroupReply, AlterGroupRequest, OffsetsRetention};
 pub use alter_offsets::{AlterOffsetsReply, AlterOffsetsRequest, AlterPartition};
 pub use assignor::Assignor;
 pub use cluster::{

@@ -40,7 +40,7 @@ fn set_attempts(client: &mut Raw, group: &str, attempts: u32) {
         group: group.to_owned(),
         topic: None,
         retry: Change::Set(changes),
-        offsets_retention_ms: Change::Keep,
+        offsets_retention: Change::Keep,
         resume: false,
     });
     assert_eq!(reply.error, ErrorCode::None, "{:?}", reply.message);

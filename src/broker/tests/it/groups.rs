@@ -348,8 +348,8 @@ fn dead_letters_wait_for_a_topic_that_keeps_them_and_are_seen_meanwhile() {
     let letters = client.create("orders.dlq.billing", relaxed);
     let group = || "billing".to_owned();
     let once = Change::Set(RetryPolicyChanges { attempts_max: Some(1), ..RetryPolicyChanges::default() });
-    let (retry, offsets_retention_ms) = (once, Change::Keep);
-    let policy = AlterGroupRequest { group: group(), topic: None, retry, offsets_retention_ms, resume: false };
+    let (retry, offsets_retention) = (once, Change::Keep);
+    let policy = AlterGroupRequest { group: group(), topic: None, retry, offsets_retention, resume: false };
     assert_eq!(client.ask(&policy).error, ErrorCode::None);
     let mut member = Member::new("billing", "m-1");
     member.settle(&mut client, topic);

@@ -73,7 +73,7 @@ fn set_policy(address: SocketAddr, attempts: u32, exhausted: Exhausted) {
         group: "billing".to_owned(),
         topic: None,
         retry: Change::Set(changes),
-        offsets_retention_ms: Change::Keep,
+        offsets_retention: Change::Keep,
         resume: false,
     });
     assert_eq!(reply.error, ErrorCode::None, "{:?}", reply.message);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use wire::{
     AlterGroupReply, AlterGroupRequest, AlterOffsetsRequest, AlterPartition, Change, DeleteGroupRequest, DescribeGroupReply,
-    DescribeGroupRequest, GroupListing, GroupState, ListGroupsRequest, Offset, PartitionKey, RetryPolicyChanges,
+    DescribeGroupRequest, GroupListing, GroupState, ListGroupsRequest, Offset, OffsetsRetention, PartitionKey,
+    RetryPolicyChanges,
 };
 
 use super::{Admin, check};
@@ -125,8 +126,9 @@ impl Admin {
             .await
     }
 
-    /// Changes what a group does with records that fail, in all its topics or (`topic`) in one, and how long its offsets are kept. `resume`
-    /// lets partitions go on that the policy stopped.
+    /// Changes what a group does with records that fail, in all its topics or (`topic`) in one, and how long its offsets are kept. Unset, the
+    /// policy of a topic is the group's again, that of a group the default, and the retention the broker's. `resume` lets partitions go
+    /// on that the policy stopped.
     ///
     /// # Errors
     /// A value is not allowed.
@@ -135,12 +137,12 @@ impl Admin {
         group: &str,
         topic: Option<&str>,
         retry: Change<RetryPolicyChanges>,
-        offsets_retention_ms: Change<u64>,
+        offsets_retention: Change<OffsetsRetention>,
         resume: bool,
     ) -> Result<AlterGroupReply> {
         const OPERATION: &str = "alter group";
-        let request =
-            AlterGroupRequest { group: group.to_owned(), topic: topic.map(str::to_owned), retry, offsets_retention_ms, resume };
+        let (group_id, topic) = (group.to_owned(), topic.map(str::to_owned));
+        let request = AlterGroupRequest { group: group_id, topic, retry, offsets_retention, resume };
         self.client
             .retrying(OPERATION, group, async || {
                 let (reply, _) = self.client.call_any(OPERATION, &request).await?;

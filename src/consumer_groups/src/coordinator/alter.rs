@@ -2,7 +2,7 @@
 
 use wire::{
     AlterGroupReply, AlterGroupRequest, AlterOffsetsReply, AlterOffsetsRequest, AlterPartition, Change, CommittedOffset,
-    ErrorCode, GroupPartitionReply, PartitionKey, RetryPolicy,
+    ErrorCode, GroupPartitionReply, OffsetsRetention, PartitionKey, RetryPolicy,
 };
 
 use super::Coordinator;
@@ -79,10 +79,11 @@ impl Coordinator {
         if request.resume {
             resume(now, topics, group, topic);
         }
-        let retention = match request.offsets_retention_ms {
+        let retention = match request.offsets_retention {
             Change::Keep => group.offsets_retention,
-            Change::Unset => RetentionValue::Forever,
-            Change::Set(retention_ms) => RetentionValue::Ms(retention_ms),
+            Change::Unset => RetentionValue::Default,
+            Change::Set(OffsetsRetention::Forever) => RetentionValue::Forever,
+            Change::Set(OffsetsRetention::Ms(retention_ms)) => RetentionValue::Ms(retention_ms),
         };
         if retention != group.offsets_retention {
             group.offsets_retention = retention;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use consumer_groups::{Event, Reply, Request};
 use wire::{
     AlterGroupRequest, Change, CommitOffsetsRequest, CommittedOffset, DeleteGroupRequest, DescribeGroupRequest, ErrorCode,
-    FailedRecord, GroupHeartbeatReply, GroupHeartbeatRequest, GroupState, ListGroupsRequest, MemberEpoch, Offset, PartitionIndex,
-    PartitionKey, RetryPolicyChanges, SettlePartition, SettleRequest, TopicId,
+    FailedRecord, GroupHeartbeatReply, GroupHeartbeatRequest, GroupState, ListGroupsRequest, MemberEpoch, Offset,
+    OffsetsRetention, PartitionIndex, PartitionKey, RetryPolicyChanges, SettlePartition, SettleRequest, TopicId,
 };
 
 use crate::client::{Client, REBALANCE_MS, SESSION_MS, request};
@@ -213,18 +213,30 @@ fn a_group_that_nobody_uses_is_forgotten_unless_it_is_kept() {
     assert!(world.committed().is_empty() && everything(&world.coordinator).is_empty());
     world.check_replay();
 
-    let keep = AlterGroupRequest {
-        group: "g".to_owned(),
-        topic: None,
-        retry: Change::Keep,
-        offsets_retention_ms: Change::Unset,
-        resume: false,
-    };
-    ask(&mut world, Request::AlterGroup(keep));
+    assert_eq!(alter_retention(&mut world, Change::Set(OffsetsRetention::Forever)), None);
     commit(&mut world, None, MemberEpoch::LEAVE, partition(0), 7);
     world.advance(50 * hour_ms);
     assert_eq!(world.committed().len(), 1);
     world.check_replay();
+
+    assert_eq!(alter_retention(&mut world, Change::Set(OffsetsRetention::Ms(3 * hour_ms))), Some(3 * hour_ms));
+    assert_eq!(alter_retention(&mut world, Change::Keep), Some(3 * hour_ms));
+    // Without a retention of its own the group has the broker's again, and nothing is stored of one.
+    assert_eq!(alter_retention(&mut world, Change::Unset), Some(hour_ms));
+    world.check_replay();
+    world.let_offsets_go();
+    world.advance(hour_ms);
+    assert!(world.committed().is_empty() && everything(&world.coordinator).is_empty());
+    world.check_replay();
+}
+
+/// The retention after the change, in milliseconds; `None` for ever.
+fn alter_retention(world: &mut World, offsets_retention: Change<OffsetsRetention>) -> Option<u64> {
+    let group = "g".to_owned();
+    let request = AlterGroupRequest { group, topic: None, retry: Change::Keep, offsets_retention, resume: false };
+    let Reply::AlterGroup(reply) = ask(world, Request::AlterGroup(request)) else { panic!("a reply to it") };
+    assert_eq!(reply.error, ErrorCode::None, "{:?}", reply.message);
+    reply.offsets_retention_ms
 }
 
 #[test]
@@ -341,7 +353,7 @@ fn describe(world: &mut World) -> wire::DescribeGroupReply {
 fn alter_attempts(attempts_max: u32) -> Request {
     let retry = RetryPolicyChanges { attempts_max: Some(attempts_max), ..RetryPolicyChanges::default() };
     let (group, retry) = ("g".to_owned(), Change::Set(retry));
-    Request::AlterGroup(AlterGroupRequest { group, topic: None, retry, offsets_retention_ms: Change::Keep, resume: false })
+    Request::AlterGroup(AlterGroupRequest { group, topic: None, retry, offsets_retention: Change::Keep, resume: false })
 }
 
 #[test]

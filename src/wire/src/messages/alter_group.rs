@@ -17,12 +17,21 @@ pub struct AlterGroupRequest {
     pub group: String,
     /// The topic whose policy changes, by name; `None` for the group's own, which holds wherever a topic has none.
     pub topic: Option<String>,
-    /// Changes to that policy; unset, a topic gets the group's and a group the default.
+    /// Changes to that policy, which begin with what holds now; without one of its own a topic has the group's, and a group the default.
     pub retry: Change<RetryPolicyChanges>,
-    /// How long offsets are kept after the last member has left; unset, for ever.
-    pub offsets_retention_ms: Change<u64>,
+    /// How long offsets are kept after the last member has left; without one of its own a group has the broker's.
+    pub offsets_retention: Change<OffsetsRetention>,
     /// Partitions that the policy stopped go on: the record that stopped them is due at once, its attempts counted anew.
     pub resume: bool,
+}
+
+/// How long offsets of a group without members are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+pub enum OffsetsRetention {
+    /// That long, in milliseconds: [`OFFSETS_RETENTION_MS_MIN`] to [`OFFSETS_RETENTION_MS_MAX`].
+    Ms(u64),
+    /// For ever.
+    Forever,
 }
 
 impl AlterGroupRequest {
@@ -36,9 +45,9 @@ impl AlterGroupRequest {
             let broken_rule = check_topic_name(topic).err().map(|error| error.to_string());
             require("topic", format_args!("{topic:?}"), broken_rule, ErrorCode::InvalidTopicName)?;
         }
-        if let Change::Set(retention_ms) = self.offsets_retention_ms {
+        if let Change::Set(OffsetsRetention::Ms(retention_ms)) = self.offsets_retention {
             let broken_rule = within(retention_ms, OFFSETS_RETENTION_MS_MIN, OFFSETS_RETENTION_MS_MAX);
-            require("offsets_retention_ms", retention_ms, broken_rule, ErrorCode::InvalidConfig)?;
+            require("offsets_retention", retention_ms, broken_rule, ErrorCode::InvalidConfig)?;
         }
         Ok(())
     }
@@ -53,7 +62,7 @@ pub struct AlterGroupReply {
     pub message: Option<String>,
     /// The policy that was asked about, now.
     pub retry: RetryPolicy,
-    /// How long offsets are kept, now.
+    /// How long offsets are kept, now; `None` for ever.
     pub offsets_retention_ms: Option<u64>,
 }
 

@@ -45,13 +45,13 @@ pub(crate) fn require_bytes(field: &'static str, length: usize, limit: usize, co
     Ok(())
 }
 
-/// A new value for a setting that can also be unset.
+/// A new value for a setting that can also have none; what holds without one is said at the setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub enum Change<T> {
     /// As it was.
     #[default]
     Keep,
-    /// Without a limit.
+    /// None.
     Unset,
     /// This.
     Set(T),

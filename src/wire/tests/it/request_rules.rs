@@ -200,7 +200,7 @@ fn other_requests_about_groups_name_the_field() {
         group: "g".to_owned(),
         topic: None,
         retry: Change::Keep,
-        offsets_retention_ms: Change::Keep,
+        offsets_retention: Change::Keep,
         resume: false,
     };
     check_fields(
@@ -208,7 +208,9 @@ fn other_requests_about_groups_name_the_field() {
         AlterGroupRequest::validate,
         &[
             ("topic", ErrorCode::InvalidTopicName, |request| request.topic = Some(String::new())),
-            ("offsets_retention_ms", ErrorCode::InvalidConfig, |request| request.offsets_retention_ms = Change::Set(1)),
+            ("offsets_retention", ErrorCode::InvalidConfig, |request| {
+                request.offsets_retention = Change::Set(OffsetsRetention::Ms(1));
+            }),
         ],
     );
     let init = InitProducerRequest { name: None, current: None };

@@ -518,7 +518,7 @@ macro_rules! for_each_body {
                     exhausted: Some(Exhausted::Skip),
                     dead_letter_topic: Change::Set("dead.{group}".to_owned()),
                 }),
-                offsets_retention_ms: Change::Unset,
+                offsets_retention: Change::Set(OffsetsRetention::Ms(86_400_000)),
                 resume: true,
             }
         );
