@@ -1,13 +1,16 @@
 //! Commits of members, and of those who need no membership.
 
 use wire::{
-    CommitOffsetsReply, CommitOffsetsRequest, CommitPartition, ErrorCode, GroupPartitionReply, MemberEpoch, PartitionKey,
+    CommitOffsetsReply, CommitOffsetsRequest, CommitPartition, CommittedOffset, ErrorCode, GroupPartitionReply, MemberEpoch,
+    PartitionKey,
 };
 
 use super::Coordinator;
 use crate::group::Group;
 use crate::ids::GroupId;
+use crate::membership::Member;
 use crate::now::Now;
+use crate::offsets::Offsets;
 use crate::outcome::Outcome;
 use crate::refusal::{Refusal, answer};
 use crate::topics::Topics;
@@ -29,58 +32,65 @@ impl Coordinator {
         outcome: &mut Outcome,
     ) -> CommitOffsetsReply {
         let id = GroupId::from(request.group.as_str());
-        let retention_ms = self.options.offsets_retention_ms;
-        let group = request.validate().map_err(Refusal::from).and_then(|()| self.group_for_commit(&id, &request));
-        let group = match group {
-            Ok(group) => group,
-            Err(refusal) => {
-                return CommitOffsetsReply { error: refusal.code, message: refusal.message, partitions: Vec::new() };
+        match self.commit_partitions(now, topics, &id, request) {
+            Ok(partitions) => {
+                self.finish(now, topics, &id, outcome);
+                CommitOffsetsReply { error: ErrorCode::None, message: None, partitions }
             }
+            Err(refusal) => CommitOffsetsReply { error: refusal.code, message: refusal.message, partitions: Vec::new() },
+        }
+    }
+
+    fn commit_partitions(
+        &mut self,
+        now: Now,
+        topics: &dyn Topics,
+        id: &GroupId,
+        request: CommitOffsetsRequest,
+    ) -> Result<Vec<GroupPartitionReply>, Refusal> {
+        request.validate()?;
+        let (retention_ms, epoch) = (self.options.offsets_retention_ms, request.member_epoch);
+        let group = match &request.member_id {
+            None => self.group_or_new(id)?,
+            Some(_) => self.groups.get_mut(id).ok_or(ErrorCode::UnknownMember)?,
         };
         let renewal_ms = renewal_ms(group.retention_ms(retention_ms));
-        let member = request.member_id.as_deref().map(|member| (member, request.member_epoch));
+        let Group { membership, offsets, retries, retried, .. } = group;
+        let member = match &request.member_id {
+            None if !membership.is_empty() => return Err(ErrorCode::GroupNotEmpty.into()),
+            None => None,
+            Some(member) => Some(membership.authorize(member, epoch)?),
+        };
         let mut partitions = Vec::with_capacity(request.partitions.len());
         for CommitPartition { topic, partition, commit } in request.partitions {
             let key = PartitionKey::new(topic, partition);
-            let result = commit.validate().map_err(Refusal::from).and_then(|()| {
-                if !topics.has(key) {
-                    return Err(ErrorCode::UnknownTopicOrPartition.into());
-                }
-                check_commit(group, member, key, &commit)
-            });
+            let result = check_commit(topics, member, epoch, offsets, key, &commit);
             let is_allowed = result.is_ok();
             let (error, message) = answer(result);
             partitions.push(GroupPartitionReply { topic, partition, error, message });
             if is_allowed {
-                group.retries.committed(key, commit.offset, &mut group.retried);
-                group.offsets.set(now.wall, key, commit, renewal_ms);
+                retries.committed(key, commit.offset, retried);
+                offsets.set(now.wall, key, commit, renewal_ms);
             }
         }
-        self.finish(now, topics, &id, outcome);
-        CommitOffsetsReply { error: ErrorCode::None, message: None, partitions }
-    }
-
-    fn group_for_commit(&mut self, id: &GroupId, request: &CommitOffsetsRequest) -> Result<&mut Group, Refusal> {
-        let Some(member) = &request.member_id else {
-            let group = self.group_or_new(id)?;
-            let is_free = group.membership.is_empty();
-            return if is_free { Ok(group) } else { Err(ErrorCode::GroupNotEmpty.into()) };
-        };
-        let group = self.groups.get_mut(id).ok_or(ErrorCode::UnknownMember)?;
-        group.membership.authorize(member, request.member_epoch)?;
-        Ok(group)
+        Ok(partitions)
     }
 }
 
-/// Whether the commit may be taken; without a member it may.
+/// Whether the commit may be taken; without a member it may go back.
 fn check_commit(
-    group: &Group,
-    member: Option<(&str, MemberEpoch)>,
+    topics: &dyn Topics,
+    member: Option<&Member>,
+    epoch: MemberEpoch,
+    offsets: &Offsets,
     partition: PartitionKey,
-    commit: &wire::CommittedOffset,
+    commit: &CommittedOffset,
 ) -> Result<(), Refusal> {
-    let Some((member, epoch)) = member else { return Ok(()) };
-    let member = group.membership.authorize(member, epoch)?;
+    commit.validate()?;
+    if !topics.has(partition) {
+        return Err(ErrorCode::UnknownTopicOrPartition.into());
+    }
+    let Some(member) = member else { return Ok(()) };
     member.authorize_partition(epoch, partition)?;
-    Ok(group.offsets.check(partition, commit)?)
+    Ok(offsets.check(partition, commit)?)
 }
