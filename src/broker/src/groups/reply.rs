@@ -23,11 +23,11 @@ pub(super) fn send(to: ReplyTo, reply: Reply) {
 }
 
 /// The reply to a request that no coordinator answers, made by its kind.
-pub(super) struct Refused(fn(Refusal) -> Reply);
+pub(super) struct RefusalReply(fn(Refusal) -> Reply);
 
-impl Refused {
-    pub(super) fn to(request: &Request) -> Refused {
-        Refused(match request {
+impl RefusalReply {
+    pub(super) fn to(request: &Request) -> RefusalReply {
+        RefusalReply(match request {
             Request::Heartbeat { .. } => |Refusal { code, message }| {
                 Reply::Heartbeat(GroupHeartbeatReply {
                     error: code,

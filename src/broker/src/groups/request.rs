@@ -53,7 +53,7 @@ fn client(connection: &Connection) -> Client {
 /// Answers a request of one group.
 pub(crate) async fn handle(shard: Rc<Shard>, request: Request, incoming: Incoming) {
     let connection = Rc::clone(incoming.connection());
-    let refused = reply::Refused::to(&request);
+    let in_refusal = reply::RefusalReply::to(&request);
     let answer = {
         let closing = pin!(connection.closing.notified());
         match select(pin!(ask(&shard, request)), closing).await {
@@ -62,7 +62,7 @@ pub(crate) async fn handle(shard: Rc<Shard>, request: Request, incoming: Incomin
             Either::Right(_) => return,
         }
     };
-    reply::send(incoming.into_reply_to(), answer.unwrap_or_else(|refusal| refused.with(refusal)));
+    reply::send(incoming.into_reply_to(), answer.unwrap_or_else(|refusal| in_refusal.with(refusal)));
 }
 
 async fn ask(shard: &Rc<Shard>, request: Request) -> Result<Reply, Refusal> {
@@ -130,7 +130,7 @@ pub(crate) fn not_found(shard: &Shard, group: String, error: ErrorCode, message:
 
 /// Answers a request of one group with a refusal.
 pub(crate) fn refuse(incoming: Incoming, request: &Request, code: ErrorCode, message: String) {
-    let reply = reply::Refused::to(request).with(Refusal::new(code, message));
+    let reply = reply::RefusalReply::to(request).with(Refusal::new(code, message));
     reply::send(incoming.into_reply_to(), reply);
 }
 
