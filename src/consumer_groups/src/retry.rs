@@ -19,13 +19,16 @@
 //! Absent on purpose: membership. The caller asks on behalf of a member only about partitions that it owns.
 
 mod backoff;
+mod counts;
 mod dead_letters;
+mod due;
 mod entry;
 pub mod limits;
 mod partition;
 mod policies;
 mod polls;
 mod queue;
+mod replay;
 mod settled;
 #[cfg(test)]
 mod tests;
@@ -33,9 +36,11 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use wire::{DueRecord, Offset, PartitionKey, RetryPolicy, SettlePartition};
+use wire::{Offset, PartitionKey, RetryPolicy, SettlePartition};
 
+pub use self::counts::RetryCounts;
 pub use self::dead_letters::{DeadLetter, RetryAction, RetryEvent};
+pub use self::due::RetryAnswer;
 pub use self::entry::{
     DeadLetterProducer, DeadLetterValue, ExhaustedValue, LaneValue, ParkedValue, RetryEntry, RetryKey, RetryPart, RetryValue,
     SettledBits,
@@ -44,11 +49,12 @@ pub use self::limits::RetryLimits;
 pub use self::partition::{NoPositionError, SettledRecords};
 pub use self::policies::TooManyPoliciesError;
 pub use self::polls::RetryPoll;
+pub use self::replay::RetryRestoreError;
 pub use self::view::{RetryDescription, RetryView};
 
 use self::dead_letters::Origin;
 use self::entry::Changes;
-use self::partition::{Lease, PartitionRetries, SettleAt};
+use self::partition::{PartitionRetries, SettleAt};
 use self::policies::Policies;
 use self::polls::Polls;
 use crate::{GroupId, MemberId, Now};
@@ -64,15 +70,6 @@ pub struct RetryOutcome {
     pub answers: Vec<RetryAnswer>,
 }
 
-/// The answer to a poll.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetryAnswer {
-    /// See [`RetryPoll::request`].
-    pub request: u64,
-    /// The records, now leased to the member; none when there were none in time, or nobody listens any more.
-    pub records: Vec<DueRecord>,
-}
-
 /// Where and when a member settles records.
 #[derive(Clone, Copy, Debug)]
 pub struct SettleContext<'a> {
@@ -86,17 +83,6 @@ pub struct SettleContext<'a> {
     pub now: Now,
     /// Any number; it spreads retries.
     pub random: u64,
-}
-
-/// Entries of the log that do not fit together.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RetryRestoreError {
-    /// A value is of another kind than its key, or none that is ever written.
-    #[error("group state: the value of {0:?} breaks the rules")]
-    Value(RetryKey),
-    /// What belongs together is not all there.
-    #[error("group state: the retries of partition {0} do not fit together")]
-    Incomplete(PartitionKey),
 }
 
 /// The retries of one group.
@@ -217,54 +203,6 @@ impl GroupRetries {
         stopped
     }
 
-    /// A member asks for due records. `owns` says whether it owns a partition.
-    pub fn poll(&mut self, now: Now, poll: RetryPoll, owns: impl Fn(&MemberId, PartitionKey) -> bool, out: &mut RetryOutcome) {
-        if !self.polls.begin(&poll) {
-            out.answers.push(RetryAnswer { request: poll.request, records: Vec::new() });
-            return;
-        }
-        let was_lost = |lease: &Lease| lease.member == poll.member && lease.poll > poll.received;
-        self.partitions.values_mut().for_each(|retries| retries.release(was_lost));
-        let records = self.take(now, &poll, &owns);
-        let superseded = if records.is_empty() && now.steady_ms < poll.deadline_steady_ms {
-            self.polls.wait(poll)
-        } else {
-            let superseded = self.polls.take_waiting(&poll.member);
-            out.answers.push(RetryAnswer { request: poll.request, records });
-            superseded
-        };
-        out.answers.extend(superseded.map(|poll| RetryAnswer { request: poll.request, records: Vec::new() }));
-    }
-
-    /// Answers the polls that can be answered now: to be called after each event that concerns the group, and when it is time.
-    pub fn answer_polls(&mut self, now: Now, owns: impl Fn(&MemberId, PartitionKey) -> bool, out: &mut RetryOutcome) {
-        let any_due = self.partitions.values().filter_map(PartitionRetries::next_due_steady_ms).any(|due| due <= now.steady_ms);
-        let waiting = self.polls.waiting();
-        let ready: Vec<MemberId> =
-            waiting.filter(|poll| any_due || poll.deadline_steady_ms <= now.steady_ms).map(|poll| poll.member.clone()).collect();
-        for member in ready {
-            let poll = self.polls.take_waiting(&member).expect("it was just there");
-            let records = self.take(now, &poll, &owns);
-            if records.is_empty() && now.steady_ms < poll.deadline_steady_ms {
-                self.polls.wait(poll);
-            } else {
-                out.answers.push(RetryAnswer { request: poll.request, records });
-            }
-        }
-    }
-
-    /// When [`GroupRetries::answer_polls`] has something to do even if nothing happens, by the steady clock.
-    /// `owns` is that of [`GroupRetries::poll`]: what a poll names and its member does not own is no reason to wake up.
-    pub fn next_wake_steady_ms(&self, owns: impl Fn(&MemberId, PartitionKey) -> bool) -> Option<u64> {
-        let of_poll = |poll: &RetryPoll| {
-            let due = |(partition, retries): (&PartitionKey, &PartitionRetries)| {
-                retries.next_due_steady_ms().filter(|_| poll.partitions.contains(partition) && owns(&poll.member, *partition))
-            };
-            self.partitions.iter().filter_map(due).min().map_or(poll.deadline_steady_ms, |due| due.min(poll.deadline_steady_ms))
-        };
-        self.polls.waiting().map(of_poll).min()
-    }
-
     /// A member no longer owns a partition: what it was given there goes to the next one.
     pub fn release_partition(&mut self, partition: PartitionKey) {
         if let Some(retries) = self.partitions.get_mut(&partition) {
@@ -294,72 +232,6 @@ impl GroupRetries {
         self.partitions.get(&partition).map_or_else(RetryDescription::default, view::describe)
     }
 
-    /// The present value of an entry; `None` when there is no such entry.
-    pub fn value(&self, key: &RetryKey) -> Option<RetryValue> {
-        match key {
-            RetryKey::Policy(topic) => self.policies.own(topic.as_deref()).cloned().map(RetryValue::Policy),
-            RetryKey::Partition(partition, part) => self.partitions.get(partition)?.value(*part),
-        }
-    }
-
-    /// Every entry there is, for a snapshot: an entry that changes while it is written is appended again behind it.
-    pub fn keys(&self) -> impl Iterator<Item = RetryKey> + '_ {
-        let partitions = self.partitions.iter();
-        let parts = partitions.flat_map(|(partition, retries)| retries.parts().map(|part| RetryKey::Partition(*partition, part)));
-        self.policies.keys().chain(parts)
-    }
-
-    /// Applies an entry while the log is replayed; nothing else may be called before [`GroupRetries::restored`].
-    ///
-    /// # Errors
-    /// The value is not one of this key.
-    pub fn restore(&mut self, entry: RetryEntry) -> Result<(), RetryRestoreError> {
-        let fits = match (&entry.key, entry.value) {
-            (RetryKey::Policy(topic), None) => self.policies.restore(topic.as_deref(), None),
-            (RetryKey::Policy(topic), Some(RetryValue::Policy(policy))) => self.policies.restore(topic.as_deref(), Some(policy)),
-            (RetryKey::Policy(_), Some(_)) => false,
-            (RetryKey::Partition(partition, part), value) => self.partitions.entry(*partition).or_default().restore(*part, value),
-        };
-        if fits { Ok(()) } else { Err(RetryRestoreError::Value(entry.key)) }
-    }
-
-    /// The whole log is replayed: what was under way is to be done again.
-    ///
-    /// # Errors
-    /// The entries do not fit together.
-    pub fn restored(&mut self, now: Now, out: &mut RetryOutcome) -> Result<(), RetryRestoreError> {
-        self.partitions.retain(|_, retries| !retries.is_empty());
-        let pause_ms_max = self.policies.pause_ms_max();
-        for (partition, retries) in &mut self.partitions {
-            if !retries.restored(Origin { group: &self.group, partition: *partition }, now, pause_ms_max, &mut out.actions) {
-                return Err(RetryRestoreError::Incomplete(*partition));
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, now: Now, poll: &RetryPoll, owns: &impl Fn(&MemberId, PartitionKey) -> bool) -> Vec<DueRecord> {
-        let lease = Lease { member: poll.member.clone(), poll: poll.poll };
-        let due: Vec<PartitionKey> = self
-            .partitions
-            .iter()
-            .filter(|(_, retries)| retries.next_due_steady_ms().is_some_and(|due| due <= now.steady_ms))
-            .map(|(partition, _)| *partition)
-            .filter(|partition| poll.partitions.contains(partition) && owns(&poll.member, *partition))
-            .collect();
-        let mut records = Vec::new();
-        // Each gets a share first, so that none waits behind a partition with many; then what is left goes in order.
-        let share = poll.records_max.checked_div(due.len()).unwrap_or(0).max(1);
-        for share in [share, poll.records_max] {
-            for partition in &due {
-                let room = (poll.records_max - records.len()).min(share);
-                let retries = self.partitions.get_mut(partition).expect("it was just there");
-                retries.take(*partition, now, &lease, room, &mut records);
-            }
-        }
-        records
-    }
-
     fn change(
         &mut self,
         partition: PartitionKey,
@@ -380,41 +252,5 @@ impl GroupRetries {
         if retries.is_empty() {
             self.partitions.remove(&partition);
         }
-    }
-}
-
-/// The counts of one group, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RetryCounts {
-    /// Records parked and held back.
-    pub parked_records: u64,
-    /// Dead letters decided and not yet durable.
-    pub dead_letters_pending: u64,
-    /// Dead letters decided so far.
-    pub dead_lettered: u64,
-    /// Records skipped so far.
-    pub skipped: u64,
-    /// Partitions stopped.
-    pub stopped_partitions: u64,
-}
-
-impl GroupRetries {
-    /// Records parked and held back, of each partition that has any.
-    pub(crate) fn parked_records(&self) -> impl Iterator<Item = (PartitionKey, u64)> + '_ {
-        let counts = self.partitions.iter().map(|(partition, retries)| (*partition, retries.parked_records() as u64));
-        counts.filter(|(_, records)| *records > 0)
-    }
-
-    /// The sum over all partitions.
-    pub fn counts(&self) -> RetryCounts {
-        let mut counts = RetryCounts::default();
-        for retries in self.partitions.values() {
-            counts.parked_records += retries.parked_records() as u64;
-            counts.dead_letters_pending += retries.dead_letters_pending() as u64;
-            counts.dead_lettered += retries.dead_lettered();
-            counts.skipped += retries.skipped();
-            counts.stopped_partitions += u64::from(retries.is_stopped());
-        }
-        counts
     }
 }
