@@ -166,10 +166,14 @@ fn what_is_settled_outside_its_limits_names_the_field() {
             ("key", invalid, |part| part.failed = vec![FailedRecord { key: Some(vec![0; LONG]), ..failed() }]),
             ("reason", invalid, |part| part.failed = vec![FailedRecord { reason: "x".repeat(1025), ..failed() }]),
             ("metadata", ErrorCode::OffsetMetadataTooLarge, |part| {
-                part.commit =
-                    Some(CommittedOffset { metadata: Some("x".repeat(OFFSET_METADATA_BYTES_MAX + 1)), ..samples::committed() });
+                part.commit = Some(CommittedOffset {
+                    metadata: Some("x".repeat(OFFSET_METADATA_BYTES_MAX + 1)),
+                    ..samples::groups::committed()
+                });
             }),
-            ("offset", invalid, |part| part.commit = Some(CommittedOffset { offset: Offset(u64::MAX), ..samples::committed() })),
+            ("offset", invalid, |part| {
+                part.commit = Some(CommittedOffset { offset: Offset(u64::MAX), ..samples::groups::committed() })
+            }),
         ],
     );
 }
