@@ -10,12 +10,13 @@ use crate::disk::{DirEntry, DiskError, DiskErrorKind, FreeSpace, OpenOptions};
 use crate::simulated::world::World;
 
 pub(crate) async fn create_dir_all(world: &Rc<World>, path: &Path) -> Result<(), DiskError> {
-    run(world, "create directory", path, Request::CreateFolders { paths: vec![path.to_owned()] }).await.map(|_| ())
+    run(world, "create directory", path, Request::CreateFolders { within: None, paths: vec![path.to_owned()] }).await.map(|_| ())
 }
 
 pub(crate) async fn create_dirs(world: &Rc<World>, parent: &Path, names: &[String]) -> Result<(), DiskError> {
     let paths = names.iter().map(|name| parent.join(name)).collect();
-    run(world, "create directories", parent, Request::CreateFolders { paths }).await.map(|_| ())
+    let within = Some(parent.to_owned());
+    run(world, "create directories", parent, Request::CreateFolders { within, paths }).await.map(|_| ())
 }
 
 pub(crate) async fn list_dir(world: &Rc<World>, path: &Path) -> Result<Vec<DirEntry>, DiskError> {

@@ -24,7 +24,7 @@ pub(crate) enum Request {
     SyncFile { node: NodeId },
     Allocate { node: NodeId, end: u64 },
     SetLength { node: NodeId, length: u64 },
-    CreateFolders { paths: Vec<PathBuf> },
+    CreateFolders { within: Option<PathBuf>, paths: Vec<PathBuf> },
     List { path: PathBuf },
     Rename { source: PathBuf, target: PathBuf },
     RemoveFile { path: PathBuf },
@@ -68,7 +68,7 @@ impl Request {
             Request::Allocate { node, end } => mix(0x20 ^ *node ^ mix(*end)),
             Request::SetLength { node, length } => mix(0x30 ^ *node ^ mix(*length)),
             Request::Open { path, .. } => text(0x40, path),
-            Request::CreateFolders { paths } => paths.iter().fold(0x50, |hash, path| text(hash, path)),
+            Request::CreateFolders { paths, .. } => paths.iter().fold(0x50, |hash, path| text(hash, path)),
             Request::List { path } => text(0x60, path),
             Request::Rename { source, target } => text(text(0x70, source), target),
             Request::RemoveFile { path } => text(0x80, path),
@@ -242,7 +242,11 @@ impl DiskState {
                 self.tree.file_mut(*node)?.change(sequence, Change::Length(*length));
                 Ok(Reply::Done)
             }
-            Request::CreateFolders { paths } => {
+            Request::CreateFolders { within, paths } => {
+                // All that leads to them is made too, unless they are to be within a folder: that must be there.
+                if let Some(parent) = within {
+                    self.tree.directory(self.tree.find(parent)?)?;
+                }
                 for path in paths {
                     self.create_folders(path, sequence)?;
                 }
