@@ -278,6 +278,7 @@ impl World {
         let end = self.durable + cut % (self.log.len() - self.durable + 1);
         self.log.truncate(end);
         self.durable = end;
+        self.memberships = self.memberships.min(end);
         self.held.clear();
         self.actions.clear();
         self.unanswered.clear();
